@@ -1,0 +1,201 @@
+"""Cells of a lattice, and the three things done with them: reduce, spread, share.
+
+Everything here works on flat batches: fields are (batch, *lattice), cell values are (batch, cells).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+#: A band or chunk of about this many pixels stays in the processor's cache while it is worked on.
+_CACHED_PIXELS = 1 << 19
+
+
+class Partition(Protocol):
+    """A lattice cut into cells."""
+
+    @property
+    def sizes(self) -> Tensor:
+        """Pixels per cell, int64."""
+
+    @property
+    def lattice(self) -> tuple[int, ...]:
+        """The shape of the lattice."""
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Give every pixel its cell's value."""
+
+    def total(self, field: Tensor) -> Tensor:
+        """Sum of a field over each cell, in float64."""
+
+    def peak(self, field: Tensor) -> Tensor:
+        """Maximum of a field over each cell; -inf in a cell without pixels."""
+
+    def share(self, field: Tensor, mass: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+        """mass · exp(rate · field) / Σ_cell exp(rate · field), and the logarithm of that sum."""
+
+    def labels(self) -> Tensor:
+        """The cell of each pixel, as one integer per pixel."""
+
+
+def interval_of(pixels: int, cells: int, device: torch.device) -> Tensor:
+    """Which of ``cells`` equal intervals each pixel's centre lies in: floor((i + 0.5) · cells / pixels), exactly.
+
+    >>> interval_of(5, 2, torch.device("cpu")).tolist()
+    [0, 0, 1, 1, 1]
+    """
+    i = torch.arange(pixels, device=device)
+    return (2 * i + 1) * cells // (2 * pixels)
+
+
+class Grid:
+    """Cells of a regular grid; sides need not divide."""
+
+    def __init__(self, grid: tuple[int, int], lattice: tuple[int, int], device: torch.device) -> None:
+        self.grid = grid
+        self._lattice = lattice
+        self._row = interval_of(lattice[0], grid[0], device)
+        self._column = interval_of(lattice[1], grid[1], device)
+        self._heights = torch.bincount(self._row, minlength=grid[0])
+        self._widths = torch.bincount(self._column, minlength=grid[1])
+
+    @property
+    def sizes(self) -> Tensor:
+        """Pixels per cell."""
+        return (self._heights[:, None] * self._widths).flatten()
+
+    @property
+    def lattice(self) -> tuple[int, ...]:
+        """The shape of the lattice."""
+        return self._lattice
+
+    def labels(self) -> Tensor:
+        """The cell of each pixel, row by row."""
+        return self._row[:, None] * self.grid[1] + self._column
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Give every pixel its cell's value."""
+        cells = values.unflatten(1, self.grid)
+        return cells.index_select(1, self._row).index_select(2, self._column)
+
+    def total(self, field: Tensor) -> Tensor:
+        """Sum over each cell, in float64."""
+        parts = [self._sum_columns(_rows(field, band).sum(2, dtype=torch.float64)) for band in self._bands(field)]
+        return torch.cat(parts, 1).flatten(1)
+
+    def peak(self, field: Tensor) -> Tensor:
+        """Maximum over each cell."""
+        parts = [self._max_columns(_rows(field, band).amax(2)) for band in self._bands(field)]
+        return torch.cat(parts, 1).flatten(1)
+
+    def share(self, field: Tensor, mass: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+        """The softmax of each cell times its mass, a few coarse rows at a time so that the work stays in the cache."""
+        out = torch.empty_like(field, memory_format=torch.contiguous_format)
+        mass, rate = mass.unflatten(1, self.grid), rate.expand(mass.shape).unflatten(1, self.grid)
+        logs = []
+        for band in self._bands(field):
+            rows = slice(band.coarse, band.coarse + band.count)
+            source, result = _rows(field, band), _rows(out, band)
+            torch.mul(source, self._across(rate[:, rows], field.dtype), out=result)
+            top = self._max_columns(result.amax(2))
+            result.sub_(self._across(top, field.dtype)).exp_()
+            partition_sum = self._sum_columns(result.sum(2, dtype=torch.float64))
+            result.mul_(self._across(mass[:, rows] / partition_sum, field.dtype))
+            logs.append(top + partition_sum.log())
+        return out, torch.cat(logs, 1).flatten(1)
+
+    def _bands(self, field: Tensor) -> Iterator[_Band]:
+        """Runs of coarse rows of equal height."""
+        heights = self._heights.tolist()
+        per_row = field.shape[0] * field.shape[2]
+        coarse = pixel = 0
+        while coarse < len(heights):
+            height = heights[coarse]
+            most = max(1, _CACHED_PIXELS // (per_row * height))
+            count = 1
+            while count < most and coarse + count < len(heights) and heights[coarse + count] == height:
+                count += 1
+            yield _Band(coarse, count, pixel, height)
+            coarse, pixel = coarse + count, pixel + count * height
+
+    def _across(self, cells: Tensor, dtype: torch.dtype) -> Tensor:
+        """(batch, coarse rows, grid columns) -> (batch, coarse rows, 1, lattice columns)."""
+        return cells.to(dtype).index_select(2, self._column).unsqueeze(2)
+
+    def _sum_columns(self, columns: Tensor) -> Tensor:
+        cells = columns.new_zeros(*columns.shape[:2], self.grid[1])
+        return cells.scatter_add(2, self._column.expand(columns.shape), columns)
+
+    def _max_columns(self, columns: Tensor) -> Tensor:
+        cells = columns.new_full((*columns.shape[:2], self.grid[1]), -torch.inf)
+        return cells.scatter_reduce(2, self._column.expand(columns.shape), columns, "amax")
+
+
+class _Band:
+    """``count`` coarse rows from ``coarse`` on, each ``height`` pixels high, starting at row ``pixel``."""
+
+    __slots__ = ("coarse", "count", "height", "pixel")
+
+    def __init__(self, coarse: int, count: int, pixel: int, height: int) -> None:
+        self.coarse, self.count, self.pixel, self.height = coarse, count, pixel, height
+
+
+def _rows(field: Tensor, band: _Band) -> Tensor:
+    """The band as (batch, coarse rows, pixel rows of each, columns), a view."""
+    rows = field[:, band.pixel : band.pixel + band.count * band.height]
+    return rows.unflatten(1, (band.count, band.height))
+
+
+class Labels:
+    """Cells of any shape, given by one integer per pixel; a label no pixel has is a cell without pixels."""
+
+    def __init__(self, labels: Tensor, cells: int) -> None:
+        self._labels = labels
+        self._flat = labels.flatten()
+        self._sizes = torch.bincount(self._flat, minlength=cells)
+
+    @property
+    def sizes(self) -> Tensor:
+        """Pixels per cell."""
+        return self._sizes
+
+    @property
+    def lattice(self) -> tuple[int, ...]:
+        """The shape of the lattice."""
+        return tuple(self._labels.shape)
+
+    def labels(self) -> Tensor:
+        """The cell of each pixel."""
+        return self._labels
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Give every pixel its cell's value."""
+        return values.index_select(1, self._flat).unflatten(1, self.lattice)
+
+    def total(self, field: Tensor) -> Tensor:
+        """Sum over each cell, in float64, a chunk of pixels at a time."""
+        flat = field.flatten(1)
+        result = flat.new_zeros(flat.shape[0], len(self._sizes), dtype=torch.float64)
+        step = max(1, _CACHED_PIXELS // flat.shape[0])
+        for values, where in zip(flat.split(step, 1), self._flat.split(step), strict=True):
+            result = result.scatter_add(1, where.expand(values.shape), values.double())
+        return result
+
+    def peak(self, field: Tensor) -> Tensor:
+        """Maximum over each cell."""
+        flat = field.flatten(1)
+        lowest = flat.new_full((flat.shape[0], len(self._sizes)), -torch.inf)
+        return lowest.scatter_reduce(1, self._flat.expand(flat.shape), flat, "amax")
+
+    def share(self, field: Tensor, mass: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+        """The softmax of each cell times its mass."""
+        out = self.spread(rate.expand(mass.shape).to(field.dtype)).mul_(field)
+        top = self.peak(out).where(self._sizes > 0, 0)
+        out.sub_(self.spread(top)).exp_()
+        partition_sum = self.total(out).where(self._sizes > 0, 1)
+        out.mul_(self.spread((mass / partition_sum).to(field.dtype)))
+        return out, top + partition_sum.log()

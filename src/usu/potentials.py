@@ -1,0 +1,71 @@
+"""Potentials: how strongly a score attracts mass.
+
+A potential φ is a positive, increasing function on [0, 1]. Any of them gives D1, D2 and D4; only the tensor
+potential also gives D3, because only there log φ is a straight line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from usu._checks import positive_number
+
+#: Power and log-odds potentials are zero or infinite at the ends of [0, 1]; scores are kept this far away from them.
+MARGIN = 1e-6
+
+
+@dataclass(frozen=True)
+class Potential:
+    """φ, kept as its logarithm so that a temperature of 0.001 neither overflows nor divides by zero."""
+
+    name: str
+    log: Callable[[torch.Tensor], torch.Tensor]
+    #: The slope of log φ where it is a straight line (D3 holds), else None.
+    slope: float | None = None
+
+    def __call__(self, scores: torch.Tensor) -> torch.Tensor:
+        """φ(scores)."""
+        return self.log(scores).exp()
+
+
+def tensor(temperature: float) -> Potential:
+    """The paper's potential, φ(s) = exp((s - 0.5) / temperature).
+
+    Guarantees:
+        D3: φ(s + Δ) / φ(s) = exp(Δ / temperature), whatever s.
+
+    >>> phi = tensor(0.1)
+    >>> [round(float(phi(torch.tensor(s + 0.1)) / phi(torch.tensor(s))), 3) for s in (0.1, 0.8)]
+    [2.718, 2.718]
+    """
+    slope = 1 / positive_number("temperature", temperature)
+    return Potential(f"tensor({temperature:g})", lambda s: (s - 0.5) * slope, slope)
+
+
+def power(gamma: float) -> Potential:
+    """φ(s) = s ** gamma. Does not satisfy D3: a gap weighs more among low scores than among high ones.
+
+    Scores below 1e-6 count as 1e-6, so that φ stays positive.
+
+    >>> phi = power(2)
+    >>> [round(float(phi(torch.tensor(s + 0.1)) / phi(torch.tensor(s))), 2) for s in (0.1, 0.8)]
+    [4.0, 1.27]
+    """
+    exponent = positive_number("gamma", gamma)
+    return Potential(f"power({gamma:g})", lambda s: exponent * s.clamp(min=MARGIN).log())
+
+
+def log_odds(gamma: float) -> Potential:
+    """φ(s) = (s / (1 - s)) ** gamma. Does not satisfy D3: a gap weighs more at both ends than in the middle.
+
+    Scores are kept 1e-6 away from 0 and 1, where φ would be zero or infinite.
+
+    >>> phi = log_odds(1)
+    >>> [round(float(phi(torch.tensor(s + 0.1)) / phi(torch.tensor(s))), 2) for s in (0.1, 0.5)]
+    [2.25, 1.5]
+    """
+    exponent = positive_number("gamma", gamma)
+    return Potential(f"log_odds({gamma:g})", lambda s: exponent * s.clamp(MARGIN, 1 - MARGIN).logit())

@@ -1,0 +1,502 @@
+"""The operator: a coarse map's mass, shared out inside cells by scores.
+
+    Ã(x) = M_k · b(x) φ(Φ(x)) / Σ_{y in cell k} b(y) φ(Φ(y))          for x in cell k
+
+M_k is the cell's budget, Φ the score field, φ the potential and b the base measure (1 in the paper). Everything the
+paper proves follows from this one line: the shares of a cell add up to one (D1), φ increases (D2), log φ is a straight
+line (D3), and the sum runs over the cell alone (D4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from usu import _checks as check
+from usu.partition import Grid, Labels, Partition
+from usu.potentials import Potential, tensor
+from usu.types import Array, ArrayT
+
+#: log of a base measure of zero: low enough that such a pixel gets exactly nothing while any other pixel of its cell
+#: can take mass, high enough that a cell made only of such pixels is still shared by score.
+_LOG_NOTHING = -1e6
+
+
+@dataclass(frozen=True)
+class SoftIWMR:
+    """Budgets by importance: mass flows to cells that hold a high score; only the total is kept.
+
+    M̃_k = M_total · Λ(λ_k) c_k / Σ_j Λ(λ_j) c_j with Λ(λ) = exp(λ / temperature) and λ_k the cell's importance.
+
+    - ``prior="area"`` (the paper): c_k = pixels of the cell. The coarse map enters only through its total: two maps
+      of equal total give the same output.
+    - ``prior="mass"``: c_k = M_k. Equal importances then give M̃_k = M_k.
+    - ``importance="max"`` (the paper): λ_k = the highest score in the cell. ``"logmeanexp"``: its smooth form,
+      temperature · log mean exp(Φ / temperature); with the area prior and one temperature for both it is a single
+      softmax over the whole lattice, so no seams.
+
+    Positive and negative mass are budgeted separately; a total of zero gives zeros.
+
+    Guarantees: mass, D1-G, D2, D3 (tensor potential), D4'.
+    """
+
+    temperature: float = 0.1
+    prior: Literal["area", "mass"] = "area"
+    importance: Literal["max", "logmeanexp"] = "max"
+
+    def __post_init__(self) -> None:
+        check.positive_number("temperature", self.temperature)
+        check.choice("prior", self.prior, ("area", "mass"))
+        check.choice("importance", self.importance, ("max", "logmeanexp"))
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """Between the two: (1 - gamma) · M_k + gamma · M̃_k. The paper names a hybrid without defining it; this is ours.
+
+    Guarantees: mass, D1-G, D2, D3 (tensor potential), D4'; D1 and D4 for gamma = 0.
+    """
+
+    gamma: float = 0.5
+    soft: SoftIWMR = SoftIWMR()
+
+    def __post_init__(self) -> None:
+        if not 0 <= check.real_number("gamma", self.gamma) <= 1:
+            raise ValueError(f"`gamma` must lie in [0, 1]; got {self.gamma}. 0 is cell, 1 is soft.")
+        if not isinstance(self.soft, SoftIWMR):
+            raise TypeError(f"`soft` must be a usu.SoftIWMR; got {type(self.soft).__name__}. Build one.")
+
+
+@dataclass(frozen=True)
+class SoftPrior:
+    """One softmax over the whole lattice with the coarse map as a prior that has an exponent.
+
+    Ã = M_total · p^exponent · φ(Φ) / Σ_lattice p^exponent · φ(Φ), with p = b + floor · max b.
+
+    b is ``base`` if given (a smooth one leaves no seams), else the coarse map itself. An exponent of 0 is the scores
+    alone; an exponent of 1, no floor and a high temperature give b back. ``floor`` keeps places alive where the
+    coarse map is zero. Not in the paper.
+
+    Guarantees: mass. Cells do not keep theirs.
+    """
+
+    exponent: float = 0.5
+    floor: float = 0.03
+
+    def __post_init__(self) -> None:
+        for name in ("exponent", "floor"):
+            if check.real_number(name, getattr(self, name)) < 0:
+                raise ValueError(f"`{name}` must be at least 0; got {getattr(self, name)}. Use 0 to switch it off.")
+
+
+Budget: TypeAlias = Literal["cell", "iwmr", "hybrid"] | SoftIWMR | Hybrid | SoftPrior
+
+
+def redistribute(
+    coarse: ArrayT,
+    scores: Array,
+    *,
+    cells: Array | None = None,
+    temperature: float = 0.1,
+    potential: Callable[[Any], Any] | None = None,
+    budget: Budget = "cell",
+    base: Array | None = None,
+    signed: Literal["flip", "literal"] = "flip",
+    coarse_is: Literal["density", "mass"] = "density",
+    max_gain: float | None = None,
+) -> ArrayT:
+    """Share every cell's mass among its pixels by score: Ã(x) = M_k · φ(Φ(x)) / Σ_{y in cell} φ(Φ(y)).
+
+    Args:
+        coarse: (..., h, w) on a regular grid, or (..., K) with ``cells``: value k belongs to label k.
+        scores: (..., H, W), or (..., *lattice) with ``cells``; in [0, 1]. Leading dimensions broadcast.
+        cells: integer labels 0..K-1, one per pixel of a lattice of any dimension; unused labels are empty cells.
+        temperature: of the tensor potential; low concentrates, high approaches nearest-neighbour.
+        potential: `usu.potentials` or any positive, increasing callable on [0, 1]; replaces the tensor potential.
+        budget: how much a cell receives: ``"cell"`` its own mass, ``"iwmr"`` = `SoftIWMR()`,
+            ``"hybrid"`` = `Hybrid()`, `SoftPrior()`, or such an object with other settings.
+        base: a non-negative prior measure b like ``scores``; shares become proportional to b · φ. Where it is zero
+            throughout a cell, or full under ``max_gain``, the scores decide alone.
+        signed: ``"flip"`` reverses the scores for negative mass, so that a high score always means more;
+            ``"literal"`` is the paper's formula, which gives it the most negative value.
+        coarse_is: ``"density"`` (a value per pixel, M_k = a_k · pixels) or ``"mass"`` (M_k = a_k).
+        max_gain: no pixel gets more than this many times its cell's mean density; the rest is re-shared exactly.
+
+    Returns:
+        (..., H, W) in the library, dtype and device of ``coarse``; differentiable in ``coarse``, ``scores``, ``base``.
+
+    Guarantees:
+        D1: cell sums equal M_k to 1e-6 relative in float32, 1e-12 in float64 (``budget="cell"``; half precision is
+        limited by its own rounding). D2 with ``signed="flip"`` or non-negative maps, and no ``base``. D3 with the
+        tensor potential, no ``base`` and no ``max_gain``. D4 with ``budget="cell"``. Total mass: every budget.
+
+    >>> coarse = torch.tensor([[6.0, 0.0]])
+    >>> scores = torch.tensor([[1.0, 0.0, 1.0, 1.0]])
+    >>> redistribute(coarse, scores, temperature=1 / torch.tensor(2.0).log().item())
+    tensor([[8., 4., 0., 0.]])
+    """
+    problem = _Problem.checked(coarse, scores, cells, temperature, potential, budget, base, signed, coarse_is, max_gain)
+    return check.like_input(coarse)(problem.solve())  # type: ignore[no-any-return]
+
+
+def cell_budgets(
+    coarse: ArrayT,
+    scores: Array,
+    *,
+    cells: Array | None = None,
+    budget: Budget = "cell",
+    signed: Literal["flip", "literal"] = "flip",
+    coarse_is: Literal["density", "mass"] = "density",
+) -> ArrayT:
+    """The mass each cell receives under a budget, (..., K): what the cell sums of `redistribute` equal (D1-G).
+
+    >>> coarse, scores = torch.tensor([[3.0, 1.0]]), torch.tensor([[0.5, 0.5, 0.5, 0.5]])
+    >>> cell_budgets(coarse, scores)
+    tensor([6., 2.])
+    >>> cell_budgets(coarse, scores, budget=SoftIWMR(prior="area"))  # equal importances: the map itself is ignored
+    tensor([4., 4.])
+    """
+    problem = _Problem.checked(coarse, scores, cells, 0.1, None, budget, None, signed, coarse_is, None)
+    if isinstance(problem.budget, SoftPrior):
+        raise ValueError("`budget` must give every cell a budget; got SoftPrior, which knows no cells. Use SoftIWMR.")
+    shares = sum(problem.budgets(mass, field) for mass, field in problem.parts())
+    return check.like_input(coarse)(torch.as_tensor(shares).reshape(*problem.batch, -1))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Checked arguments, flat: fields (B, *lattice), cell values (B, K)."""
+
+    mass: Tensor
+    scores: Tensor
+    cells: Partition
+    potential: Callable[[Tensor], Potential | Tensor]
+    slope: float | None
+    budget: Literal["cell"] | SoftIWMR | Hybrid | SoftPrior
+    base: Tensor | None
+    flip: bool
+    max_gain: float | None
+    batch: tuple[int, ...]
+
+    @classmethod
+    def checked(
+        cls,
+        coarse: Array,
+        scores: Array,
+        cells: Array | None,
+        temperature: float,
+        potential: Callable[[Any], Any] | None,
+        budget: Budget,
+        base: Array | None,
+        signed: str,
+        coarse_is: str,
+        max_gain: float | None,
+    ) -> _Problem:
+        values = check.as_tensor("coarse", coarse)
+        field = check.as_tensor("scores", scores, like=values)
+        check.choice("signed", signed, ("flip", "literal"))
+        check.choice("coarse_is", coarse_is, ("density", "mass"))
+        if max_gain is not None and check.real_number("max_gain", max_gain) < 1:
+            raise ValueError(
+                f"`max_gain` must be at least 1 (an even spread); got {max_gain}. Use None for no ceiling."
+            )
+        named = {"cell": "cell", "iwmr": SoftIWMR(), "hybrid": Hybrid()}
+        if isinstance(budget, str):
+            check.choice("budget", budget, tuple(named))
+        elif not isinstance(budget, (SoftIWMR, Hybrid, SoftPrior)):
+            raise TypeError(
+                f"`budget` must be 'cell', 'iwmr', 'hybrid', SoftIWMR, Hybrid or SoftPrior; "
+                f"got {type(budget).__name__}. Build one of these."
+            )
+        check.finite("coarse", values)
+        check.in_unit_interval("scores", field)
+
+        partition, batch = _partition(values, field, cells)
+        dtype = torch.promote_types(torch.promote_types(values.dtype, field.dtype), torch.float32)
+        lead = torch.broadcast_shapes(batch, field.shape[: field.ndim - len(partition.lattice)])
+        flat_cells = values.double().flatten(len(batch)).expand(*lead, -1).reshape(prod(lead), -1)
+        sizes = partition.sizes
+        if coarse_is == "mass":
+            lost = flat_cells.detach()[:, sizes == 0]
+            if lost.any():
+                raise ValueError(
+                    "`cells` must have a pixel for every mass in `coarse`; got masses without one. "
+                    "Drop those entries, or set them to zero."
+                )
+            mass = flat_cells
+        else:
+            mass = flat_cells * sizes
+
+        prior = None
+        if base is not None:
+            prior = check.as_tensor("base", base, like=values)
+            if isinstance(budget, SoftPrior):
+                check.finite("base", prior)  # a signed prior guides each sign of mass with its own part
+            else:
+                check.non_negative("base", prior)
+            prior = _flat_field("base", prior, partition.lattice, lead, dtype)
+        phi, slope = _potential(potential, temperature, like=scores)
+        return cls(
+            mass=mass,
+            scores=_flat_field("scores", field, partition.lattice, lead, dtype),
+            cells=partition,
+            potential=phi,
+            slope=slope,
+            budget=named[budget] if isinstance(budget, str) else budget,  # type: ignore[arg-type]
+            base=prior,
+            flip=signed == "flip",
+            max_gain=max_gain,
+            batch=tuple(lead),
+        )
+
+    def solve(self) -> Tensor:
+        """The pixel map, (*batch, *lattice)."""
+        if isinstance(self.budget, SoftPrior):
+            result = self._over_whole_lattice(self.budget)
+        elif self.budget == "cell" and self.slope is not None and self.base is None:
+            # a cell has one sign, and flipping a straight line is a change of its slope: no copy of the scores is made
+            down = self.flip & (self.mass.detach() < 0)
+            slope = torch.full_like(self.mass, self.slope, requires_grad=False)
+            result = self._shared(self.scores, self.mass, slope.where(~down, -slope))
+        else:
+            parts = [
+                self._shared(self._logits(field), self.budgets(mass, field), self.mass.new_ones(()))
+                for mass, field in self.parts()
+            ]
+            result = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        return result.reshape(*self.batch, *self.cells.lattice)
+
+    def parts(self) -> list[tuple[Tensor, Tensor]]:
+        """(mass, scores that attract it), one pair per sign that occurs."""
+        if not (self.mass.detach() < 0).any():
+            return [(self.mass, self.scores)]
+        return [
+            (self.mass.clamp(min=0), self.scores),
+            (self.mass.clamp(max=0), 1 - self.scores if self.flip else self.scores),
+        ]
+
+    def budgets(self, mass: Tensor, field: Tensor) -> Tensor:
+        """M̃_k, (B, K), for masses of one sign."""
+        if self.budget == "cell":
+            return mass
+        hybrid = self.budget if isinstance(self.budget, Hybrid) else Hybrid(1.0, self.budget)  # type: ignore[arg-type]
+        soft, sizes = hybrid.soft, self.cells.sizes
+        # peak and log-mean-exp, in float64 from here on: K values
+        top = self.cells.peak(field).double().where(sizes > 0, 0)
+        importance = top
+        if soft.importance == "logmeanexp":
+            above = (field - self.cells.spread(top).to(field.dtype)) / soft.temperature
+            mean = self.cells.total(above.exp()) / sizes.clamp(min=1)
+            importance = top + soft.temperature * mean.where(sizes > 0, 1).log()
+        weight = sizes.double().expand_as(mass) if soft.prior == "area" else mass
+        # the largest importance that has any weight, so that a cold Λ cannot underflow everywhere at once
+        alive = importance.detach().where(weight.detach() != 0, -torch.inf).amax(1, keepdim=True)
+        weight = weight * ((importance - alive) / soft.temperature).clamp(max=0).exp()
+        norm = weight.sum(1, keepdim=True)
+        redistributed = mass.sum(1, keepdim=True) * weight / norm.where(norm != 0, 1)
+        return (1 - hybrid.gamma) * mass + hybrid.gamma * redistributed
+
+    def _logits(self, field: Tensor, base: Tensor | None = None, exponent: float = 1.0) -> Tensor:
+        """log φ(Φ) + exponent · log b."""
+        base = self.base if base is None else base
+        logits = field * self.slope if self.slope is not None else self._log_potential(field)
+        if base is None or exponent == 0:
+            return logits
+        # log(where(...)): a zero base must not send an infinite slope backwards
+        log_base = base.where(base > 0, 1).log().where(base > 0, _LOG_NOTHING)
+        return logits + exponent * log_base.to(logits.dtype)
+
+    def _log_potential(self, field: Tensor) -> Tensor:
+        value = self.potential(field)
+        if not isinstance(value, Tensor) or value.shape != field.shape:
+            got = check.shape(value) if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(
+                f"`potential` must return one value per score; got {got} for {check.shape(field)}. "
+                "Apply it element by element."
+            )
+        return value
+
+    def _over_whole_lattice(self, soft: SoftPrior) -> Tensor:
+        everything = Labels(torch.zeros(self.cells.lattice, dtype=torch.int64, device=self.scores.device), 1)
+        whole = replace(self, cells=everything)
+        result = torch.zeros_like(self.scores)
+        signs = (1, -1) if (self.mass.detach() < 0).any() else (1,)
+        spatial = tuple(range(1, self.scores.ndim))
+        for sign, (mass, field) in zip(signs, self.parts(), strict=True):
+            prior = (
+                self.base if self.base is not None else self.cells.spread(mass / self.cells.sizes.clamp(min=1)).abs()
+            )
+            prior = (prior * (sign if self.base is not None else 1)).clamp(min=0)
+            prior = prior + soft.floor * prior.amax(spatial, keepdim=True)
+            logits = self._logits(field, prior.to(field.dtype), soft.exponent)
+            result = result + whole._shared(logits, mass.sum(1, keepdim=True), mass.new_ones(()))
+        return result
+
+    def _shared(self, field: Tensor, mass: Tensor, rate: Tensor) -> Tensor:
+        if self.max_gain is None:
+            return _share(field, mass, rate, self.cells)
+        logits = field * self.cells.spread(rate.expand_as(mass).to(field.dtype))
+        full = _over_ceiling(logits.detach(), self.cells, self.max_gain)
+        ceiling = self.max_gain / self.cells.sizes.clamp(min=1).double()
+        left = (1 - ceiling * self.cells.total(full)).clamp(min=0)
+        rest = _share(logits.masked_fill(full, 2 * _LOG_NOTHING), mass * left, mass.new_ones(()), self.cells)
+        return self.cells.spread(mass * ceiling).to(rest.dtype).where(full, rest)
+
+
+def _over_ceiling(logits: Tensor, cells: Partition, gain: float) -> Tensor:
+    """Which pixels sit at the ceiling gain / n_k when a cell's shares are filled up like water.
+
+    With the pixels of a cell in falling order and m of them at the ceiling, the others may be scaled up to hold the
+    rest if and only if n_k <= gain · (m + Σ_{rank >= m} exp(logit - logit_m)). The smallest such m is found by
+    bisection, for all cells at once.
+    """
+    labels = cells.labels().flatten()
+    flat = logits.flatten(1)
+    falling = flat.argsort(1, descending=True)
+    by_cell = labels[falling].argsort(dim=1, stable=True)
+    order = falling.gather(1, by_cell)
+    first = cells.sizes.cumsum(0) - cells.sizes
+    position = torch.arange(flat.shape[1], device=flat.device).expand_as(flat) - first[labels[order]]
+    rank = torch.empty_like(position).scatter_(1, order, position).unflatten(1, cells.lattice)
+
+    low = torch.zeros(flat.shape[0], len(cells.sizes), dtype=torch.int64, device=flat.device)
+    high = cells.sizes.expand_as(low).clone()
+    for _ in range(int(cells.sizes.max()).bit_length() + 1):
+        middle = (low + high) // 2
+        rest = logits.masked_fill(rank < cells.spread(middle), -torch.inf)
+        top = cells.peak(rest)
+        top = top.where(top.isfinite(), 0)
+        held = middle + cells.total((rest - cells.spread(top)).exp())
+        enough = (gain * held >= cells.sizes) | (middle >= cells.sizes)
+        low, high = low.where(enough, middle + 1), middle.where(enough, high)
+        low = torch.minimum(low, high)
+    return rank < cells.spread(high)
+
+
+class _Share(torch.autograd.Function):
+    """`Partition.share` with its derivative: with w the shares, dÃ = w dM + M w (d logit - Σ w d logit)."""
+
+    @staticmethod
+    def forward(ctx: Any, field: Tensor, mass: Tensor, rate: Tensor, cells: Partition) -> Tensor:
+        out, log_sum = cells.share(field, mass, rate)
+        ctx.save_for_backward(field, mass, rate, log_sum)
+        ctx.cells = cells
+        return out
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        field, mass, rate, log_sum = ctx.saved_tensors
+        cells: Partition = ctx.cells
+        slope = cells.spread(rate.expand_as(mass).to(field.dtype))
+        weight = (field * slope - cells.spread(log_sum.to(field.dtype))).exp()
+        pulled = cells.total(gradient * weight)
+        to_field = (
+            cells.spread(mass.to(field.dtype)) * slope * weight * (gradient - cells.spread(pulled.to(field.dtype)))
+        )
+        return to_field, pulled.to(mass.dtype), None, None
+
+
+def _share(field: Tensor, mass: Tensor, rate: Tensor, cells: Partition) -> Tensor:
+    if torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad):
+        return _Share.apply(field, mass, rate, cells)  # type: ignore[no-any-return, no-untyped-call]
+    return cells.share(field.detach(), mass.detach(), rate)[0]
+
+
+def _partition(coarse: Tensor, scores: Tensor, cells: Array | None) -> tuple[Partition, tuple[int, ...]]:
+    """The cells, and the leading dimensions of ``coarse``."""
+    if cells is None:
+        if coarse.ndim < 2 or scores.ndim < 2:
+            raise ValueError(
+                f"`coarse` and `scores` must have at least two dimensions, (..., h, w) and (..., H, W); got "
+                f"{check.shape(coarse)} and {check.shape(scores)}. For other lattices pass `cells`."
+            )
+        (h, w), (height, width) = coarse.shape[-2:], scores.shape[-2:]
+        if height < h or width < w:
+            raise ValueError(
+                f"`scores` must be at least as large as the grid of `coarse` ({h} x {w}); got {height} x {width}. "
+                "Every cell needs a pixel; pass the scores at pixel resolution."
+            )
+        batch = tuple(coarse.shape[:-2])
+        _broadcastable(batch, tuple(scores.shape[:-2]), coarse, scores)
+        return Grid((h, w), (height, width), coarse.device), batch
+
+    labels = check.any_tensor("cells", cells, like=coarse)
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"`cells` must hold integer labels; got {labels.dtype}. Convert it, e.g. to int64.")
+    if coarse.ndim < 1 or scores.shape[scores.ndim - labels.ndim :] != labels.shape or scores.ndim < labels.ndim:
+        raise ValueError(
+            f"`cells` must have the shape of the lattice that `scores` ends with; got {check.shape(labels)} for scores "
+            f"of {check.shape(scores)}. Give every pixel one label."
+        )
+    count = coarse.shape[-1]
+    low, high = (int(v) for v in torch.aminmax(labels))
+    if low < 0 or high >= count:
+        raise ValueError(
+            f"`cells` must cover the lattice with labels 0 to {count - 1}, one per value of `coarse`; got labels from "
+            f"{low} to {high}. Relabel the cells, or pass a value for each."
+        )
+    batch = tuple(coarse.shape[:-1])
+    _broadcastable(batch, tuple(scores.shape[: scores.ndim - labels.ndim]), coarse, scores)
+    return Labels(labels.long(), count), batch
+
+
+def _broadcastable(left: tuple[int, ...], right: tuple[int, ...], coarse: Tensor, scores: Tensor) -> None:
+    try:
+        torch.broadcast_shapes(left, right)
+    except RuntimeError:
+        raise ValueError(
+            f"`scores` must have the leading dimensions of `coarse` ({check.shape(coarse)}); got {check.shape(scores)}. "
+            "Give each map its own score field, or one field for all."
+        ) from None
+
+
+def _flat_field(name: str, field: Tensor, lattice: tuple[int, ...], lead: torch.Size, dtype: torch.dtype) -> Tensor:
+    """(..., *lattice) -> (B, *lattice), a view where that is possible."""
+    try:
+        return field.to(dtype).expand(*lead, *lattice).reshape(prod(lead), *lattice)
+    except RuntimeError:
+        wanted = " x ".join(str(n) for n in (*lead, *lattice))
+        raise ValueError(
+            f"`{name}` must have the shape of `scores` ({wanted}); got {check.shape(field)}. Give every pixel a value."
+        ) from None
+
+
+def _potential(
+    given: Callable[[Any], Any] | None, temperature: float, *, like: Array
+) -> tuple[Callable[[Tensor], Tensor], float | None]:
+    """log φ, and its slope where it is a straight line."""
+    if given is None:
+        given = tensor(temperature)
+    if isinstance(given, Potential):
+        return given.log, given.slope
+    if not callable(given):
+        raise TypeError(
+            f"`potential` must be callable; got {type(given).__name__}. See usu.potentials, or pass a function of scores."
+        )
+    phi = given
+
+    def log(scores: Tensor) -> Tensor:
+        # a function written for numpy gets numpy
+        value = torch.as_tensor(phi(scores.detach().cpu().numpy())) if isinstance(like, np.ndarray) else phi(scores)
+        if not isinstance(value, Tensor):
+            raise TypeError(f"`potential` must return a tensor; got {type(value).__name__}. Use torch functions in it.")
+        if not bool(((value > 0) & value.isfinite()).all()):
+            raise ValueError(
+                "`potential` must be positive and finite on [0, 1]; got zero, a negative number, infinity or NaN. "
+                "Add a small constant, or keep the scores away from where it vanishes."
+            )
+        return value.to(scores).log()
+
+    reference = torch.linspace(0, 1, 65, dtype=torch.float64)
+    on_device = reference if isinstance(like, np.ndarray) else reference.to(like.device)
+    if (log(on_device).diff() < 0).any():
+        raise ValueError("`potential` must increase on [0, 1]; got one that falls. A higher score has to attract more.")
+    return log, None

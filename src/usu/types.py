@@ -1,0 +1,47 @@
+"""The words the stages share: arrays, guarantees and the one calling shape of everything that upsamples."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+import numpy as np
+import torch
+
+NDArray: TypeAlias = np.ndarray[Any, Any]
+Array: TypeAlias = NDArray | torch.Tensor
+#: "The same library comes out that went in."
+ArrayT = TypeVar("ArrayT", NDArray, torch.Tensor)
+
+#: What an upsampler can promise. The auditor measures each of them, the law tests run over whoever declares them.
+#:
+#: ======  ==========================================================================================
+#: D1      every cell keeps its mass
+#: D1-G    every cell holds exactly the budget it was given
+#: mass    the total is kept
+#: D2      inside a cell, a higher score never gets less
+#: D3      a score gap has the same effect everywhere on the score scale
+#: D4      nothing outside a cell changes anything inside it
+#: D4'     nothing outside a cell changes how the cell's budget is shared inside it
+#: ======  ==========================================================================================
+Guarantee: TypeAlias = Literal["D1", "D1-G", "mass", "D2", "D3", "D4", "D4'"]
+GUARANTEES: tuple[Guarantee, ...] = ("D1", "D1-G", "mass", "D2", "D3", "D4", "D4'")
+
+
+@runtime_checkable
+class Upsampler(Protocol):
+    """Coarse map and picture in, pixel map out.
+
+    ``picture`` is H x W (x 3) in [0, 1] and fixes the size. An operator driven by scores reads the score field from
+    it; one guided by the picture looks at its brightness; a plain kernel takes only its size.
+    """
+
+    @property
+    def name(self) -> str:
+        """A short name for tables."""
+
+    @property
+    def guarantees(self) -> frozenset[Guarantee]:
+        """What it promises, so that it can be tested."""
+
+    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """Upsample ``coarse`` (..., h, w) to the size of ``picture``."""
