@@ -7,7 +7,7 @@ class UsuError(Exception):
     """Any error that is ours and not about one bad argument."""
 
 
-class MissingExtra(UsuError, ImportError):
+class MissingExtraError(UsuError, ImportError):
     """An optional dependency is needed and not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
@@ -15,3 +15,16 @@ class MissingExtra(UsuError, ImportError):
             f"{purpose} needs the package {package}, which is not installed. "
             f"Install it with: pip install 'usu-xai[{extra}]'"
         )
+
+
+class UnreadablePictureError(UsuError):
+    """A file that was given as a picture cannot be read as one; ``path`` and ``reason`` say which and why."""
+
+    def __init__(self, path: object, reason: str, advice: str) -> None:
+        super().__init__(f"The picture {path} cannot be read: {reason}. {advice}")
+        self.path = path
+        self.reason = reason
+
+
+class ModelLoadError(UsuError):
+    """A model asked for by name, file or folder cannot be made."""

@@ -6,10 +6,11 @@ Everything here works on flat batches: fields are (batch, *lattice), cell values
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 #: A band or chunk of about this many pixels stays in the processor's cache while it is worked on.
 _CACHED_PIXELS = 1 << 19
@@ -79,7 +80,7 @@ class Grid:
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
-        cells = values.unflatten(1, self.grid)
+        cells = values.reshape(-1, *self.grid)
         return cells.index_select(1, self._row).index_select(2, self._column)
 
     def total(self, field: Tensor) -> Tensor:
@@ -95,7 +96,7 @@ class Grid:
     def share(self, field: Tensor, mass: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
         """The softmax of each cell times its mass, a few coarse rows at a time so that the work stays in the cache."""
         out = torch.empty_like(field, memory_format=torch.contiguous_format)
-        mass, rate = mass.unflatten(1, self.grid), rate.expand(mass.shape).unflatten(1, self.grid)
+        mass, rate = mass.reshape(-1, *self.grid), rate.expand(mass.shape).reshape(-1, *self.grid)
         logs = []
         for band in self._bands(field):
             rows = slice(band.coarse, band.coarse + band.count)
@@ -147,7 +148,7 @@ class _Band:
 def _rows(field: Tensor, band: _Band) -> Tensor:
     """The band as (batch, coarse rows, pixel rows of each, columns), a view."""
     rows = field[:, band.pixel : band.pixel + band.count * band.height]
-    return rows.unflatten(1, (band.count, band.height))
+    return rows.view(len(field), band.count, band.height, -1)
 
 
 class Labels:
@@ -174,14 +175,15 @@ class Labels:
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
-        return values.index_select(1, self._flat).unflatten(1, self.lattice)
+        return values.index_select(1, self._flat).reshape(-1, *self.lattice)
 
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64, a chunk of pixels at a time."""
         flat = field.flatten(1)
         result = flat.new_zeros(flat.shape[0], len(self._sizes), dtype=torch.float64)
         step = max(1, _CACHED_PIXELS // flat.shape[0])
-        for values, where in zip(flat.split(step, 1), self._flat.split(step), strict=True):
+        for start in range(0, flat.shape[1], step):
+            values, where = flat[:, start : start + step], self._flat[start : start + step]
             result = result.scatter_add(1, where.expand(values.shape), values.double())
         return result
 
@@ -199,3 +201,34 @@ class Labels:
         partition_sum = self.total(out).where(self._sizes > 0, 1)
         out.mul_(self.spread((mass / partition_sum).to(field.dtype)))
         return out, top + partition_sum.log()
+
+
+class _Share(torch.autograd.Function):
+    """`Partition.share` with its derivative: with w the shares, dÃ = w dM + M w (d logit - Σ w d logit)."""
+
+    @staticmethod
+    def forward(ctx: Any, field: Tensor, mass: Tensor, rate: Tensor, cells: Partition) -> Tensor:
+        out, log_sum = cells.share(field, mass, rate)
+        ctx.save_for_backward(field, mass, rate, log_sum)
+        ctx.cells = cells
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        field, mass, rate, log_sum = ctx.saved_tensors
+        cells: Partition = ctx.cells
+        slope = cells.spread(rate.expand_as(mass).to(field.dtype))
+        weight = (field * slope - cells.spread(log_sum.to(field.dtype))).exp()
+        pulled = cells.total(gradient * weight)
+        to_field = (
+            cells.spread(mass.to(field.dtype)) * slope * weight * (gradient - cells.spread(pulled.to(field.dtype)))
+        )
+        return to_field, pulled.to(mass.dtype), None, None
+
+
+def share(field: Tensor, mass: Tensor, rate: Tensor, cells: Partition) -> Tensor:
+    """`Partition.share`, through autograd where a gradient is asked for; the numbers are the same."""
+    if torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad):
+        return _Share.apply(field, mass, rate, cells)  # type: ignore[no-any-return, no-untyped-call]
+    return cells.share(field.detach(), mass.detach(), rate)[0]

@@ -14,19 +14,18 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from usu import _checks as check
-from usu.partition import Grid, Labels, Partition
-from usu.potentials import Potential, tensor
+from usu._arguments import flat_field, log_potential, partition_of
+from usu.ceiling import at_ceiling
+from usu.partition import Labels, Partition, share
 from usu.types import Array, ArrayT
 
 #: log of a base measure of zero: low enough that such a pixel gets exactly nothing while any other pixel of its cell
 #: can take mass, high enough that a cell made only of such pixels is still shared by score.
-_LOG_NOTHING = -1e6
+_LOG_NOTHING = -1e4
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ class _Problem:
     mass: Tensor
     scores: Tensor
     cells: Partition
-    potential: Callable[[Tensor], Potential | Tensor]
+    log_potential: Callable[[Tensor], Tensor]
     slope: float | None
     budget: Literal["cell"] | SoftIWMR | Hybrid | SoftPrior
     base: Tensor | None
@@ -218,7 +217,7 @@ class _Problem:
         check.finite("coarse", values)
         check.in_unit_interval("scores", field)
 
-        partition, batch = _partition(values, field, cells)
+        partition, batch = partition_of(values, field, cells)
         dtype = torch.promote_types(torch.promote_types(values.dtype, field.dtype), torch.float32)
         lead = torch.broadcast_shapes(batch, field.shape[: field.ndim - len(partition.lattice)])
         flat_cells = values.double().flatten(len(batch)).expand(*lead, -1).reshape(prod(lead), -1)
@@ -241,13 +240,13 @@ class _Problem:
                 check.finite("base", prior)  # a signed prior guides each sign of mass with its own part
             else:
                 check.non_negative("base", prior)
-            prior = _flat_field("base", prior, partition.lattice, lead, dtype)
-        phi, slope = _potential(potential, temperature, like=scores)
+            prior = flat_field("base", prior, partition.lattice, lead, dtype)
+        phi, slope = log_potential(potential, temperature, like=scores)
         return cls(
             mass=mass,
-            scores=_flat_field("scores", field, partition.lattice, lead, dtype),
+            scores=flat_field("scores", field, partition.lattice, lead, dtype),
             cells=partition,
-            potential=phi,
+            log_potential=phi,
             slope=slope,
             budget=named[budget] if isinstance(budget, str) else budget,  # type: ignore[arg-type]
             base=prior,
@@ -306,22 +305,12 @@ class _Problem:
     def _logits(self, field: Tensor, base: Tensor | None = None, exponent: float = 1.0) -> Tensor:
         """log φ(Φ) + exponent · log b."""
         base = self.base if base is None else base
-        logits = field * self.slope if self.slope is not None else self._log_potential(field)
+        logits = field * self.slope if self.slope is not None else self.log_potential(field)
         if base is None or exponent == 0:
             return logits
         # log(where(...)): a zero base must not send an infinite slope backwards
         log_base = base.where(base > 0, 1).log().where(base > 0, _LOG_NOTHING)
         return logits + exponent * log_base.to(logits.dtype)
-
-    def _log_potential(self, field: Tensor) -> Tensor:
-        value = self.potential(field)
-        if not isinstance(value, Tensor) or value.shape != field.shape:
-            got = check.shape(value) if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(
-                f"`potential` must return one value per score; got {got} for {check.shape(field)}. "
-                "Apply it element by element."
-            )
-        return value
 
     def _over_whole_lattice(self, soft: SoftPrior) -> Tensor:
         everything = Labels(torch.zeros(self.cells.lattice, dtype=torch.int64, device=self.scores.device), 1)
@@ -341,162 +330,10 @@ class _Problem:
 
     def _shared(self, field: Tensor, mass: Tensor, rate: Tensor) -> Tensor:
         if self.max_gain is None:
-            return _share(field, mass, rate, self.cells)
+            return share(field, mass, rate, self.cells)
         logits = field * self.cells.spread(rate.expand_as(mass).to(field.dtype))
-        full = _over_ceiling(logits.detach(), self.cells, self.max_gain)
+        full = at_ceiling(logits.detach(), self.cells, self.max_gain)
         ceiling = self.max_gain / self.cells.sizes.clamp(min=1).double()
         left = (1 - ceiling * self.cells.total(full)).clamp(min=0)
-        rest = _share(logits.masked_fill(full, 2 * _LOG_NOTHING), mass * left, mass.new_ones(()), self.cells)
+        rest = share(logits.masked_fill(full, 2 * _LOG_NOTHING), mass * left, mass.new_ones(()), self.cells)
         return self.cells.spread(mass * ceiling).to(rest.dtype).where(full, rest)
-
-
-def _over_ceiling(logits: Tensor, cells: Partition, gain: float) -> Tensor:
-    """Which pixels sit at the ceiling gain / n_k when a cell's shares are filled up like water.
-
-    With the pixels of a cell in falling order and m of them at the ceiling, the others may be scaled up to hold the
-    rest if and only if n_k <= gain · (m + Σ_{rank >= m} exp(logit - logit_m)). The smallest such m is found by
-    bisection, for all cells at once.
-    """
-    labels = cells.labels().flatten()
-    flat = logits.flatten(1)
-    falling = flat.argsort(1, descending=True)
-    by_cell = labels[falling].argsort(dim=1, stable=True)
-    order = falling.gather(1, by_cell)
-    first = cells.sizes.cumsum(0) - cells.sizes
-    position = torch.arange(flat.shape[1], device=flat.device).expand_as(flat) - first[labels[order]]
-    rank = torch.empty_like(position).scatter_(1, order, position).unflatten(1, cells.lattice)
-
-    low = torch.zeros(flat.shape[0], len(cells.sizes), dtype=torch.int64, device=flat.device)
-    high = cells.sizes.expand_as(low).clone()
-    for _ in range(int(cells.sizes.max()).bit_length() + 1):
-        middle = (low + high) // 2
-        rest = logits.masked_fill(rank < cells.spread(middle), -torch.inf)
-        top = cells.peak(rest)
-        top = top.where(top.isfinite(), 0)
-        held = middle + cells.total((rest - cells.spread(top)).exp())
-        enough = (gain * held >= cells.sizes) | (middle >= cells.sizes)
-        low, high = low.where(enough, middle + 1), middle.where(enough, high)
-        low = torch.minimum(low, high)
-    return rank < cells.spread(high)
-
-
-class _Share(torch.autograd.Function):
-    """`Partition.share` with its derivative: with w the shares, dÃ = w dM + M w (d logit - Σ w d logit)."""
-
-    @staticmethod
-    def forward(ctx: Any, field: Tensor, mass: Tensor, rate: Tensor, cells: Partition) -> Tensor:
-        out, log_sum = cells.share(field, mass, rate)
-        ctx.save_for_backward(field, mass, rate, log_sum)
-        ctx.cells = cells
-        return out
-
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        field, mass, rate, log_sum = ctx.saved_tensors
-        cells: Partition = ctx.cells
-        slope = cells.spread(rate.expand_as(mass).to(field.dtype))
-        weight = (field * slope - cells.spread(log_sum.to(field.dtype))).exp()
-        pulled = cells.total(gradient * weight)
-        to_field = (
-            cells.spread(mass.to(field.dtype)) * slope * weight * (gradient - cells.spread(pulled.to(field.dtype)))
-        )
-        return to_field, pulled.to(mass.dtype), None, None
-
-
-def _share(field: Tensor, mass: Tensor, rate: Tensor, cells: Partition) -> Tensor:
-    if torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad):
-        return _Share.apply(field, mass, rate, cells)  # type: ignore[no-any-return, no-untyped-call]
-    return cells.share(field.detach(), mass.detach(), rate)[0]
-
-
-def _partition(coarse: Tensor, scores: Tensor, cells: Array | None) -> tuple[Partition, tuple[int, ...]]:
-    """The cells, and the leading dimensions of ``coarse``."""
-    if cells is None:
-        if coarse.ndim < 2 or scores.ndim < 2:
-            raise ValueError(
-                f"`coarse` and `scores` must have at least two dimensions, (..., h, w) and (..., H, W); got "
-                f"{check.shape(coarse)} and {check.shape(scores)}. For other lattices pass `cells`."
-            )
-        (h, w), (height, width) = coarse.shape[-2:], scores.shape[-2:]
-        if height < h or width < w:
-            raise ValueError(
-                f"`scores` must be at least as large as the grid of `coarse` ({h} x {w}); got {height} x {width}. "
-                "Every cell needs a pixel; pass the scores at pixel resolution."
-            )
-        batch = tuple(coarse.shape[:-2])
-        _broadcastable(batch, tuple(scores.shape[:-2]), coarse, scores)
-        return Grid((h, w), (height, width), coarse.device), batch
-
-    labels = check.any_tensor("cells", cells, like=coarse)
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"`cells` must hold integer labels; got {labels.dtype}. Convert it, e.g. to int64.")
-    if coarse.ndim < 1 or scores.shape[scores.ndim - labels.ndim :] != labels.shape or scores.ndim < labels.ndim:
-        raise ValueError(
-            f"`cells` must have the shape of the lattice that `scores` ends with; got {check.shape(labels)} for scores "
-            f"of {check.shape(scores)}. Give every pixel one label."
-        )
-    count = coarse.shape[-1]
-    low, high = (int(v) for v in torch.aminmax(labels))
-    if low < 0 or high >= count:
-        raise ValueError(
-            f"`cells` must cover the lattice with labels 0 to {count - 1}, one per value of `coarse`; got labels from "
-            f"{low} to {high}. Relabel the cells, or pass a value for each."
-        )
-    batch = tuple(coarse.shape[:-1])
-    _broadcastable(batch, tuple(scores.shape[: scores.ndim - labels.ndim]), coarse, scores)
-    return Labels(labels.long(), count), batch
-
-
-def _broadcastable(left: tuple[int, ...], right: tuple[int, ...], coarse: Tensor, scores: Tensor) -> None:
-    try:
-        torch.broadcast_shapes(left, right)
-    except RuntimeError:
-        raise ValueError(
-            f"`scores` must have the leading dimensions of `coarse` ({check.shape(coarse)}); got {check.shape(scores)}. "
-            "Give each map its own score field, or one field for all."
-        ) from None
-
-
-def _flat_field(name: str, field: Tensor, lattice: tuple[int, ...], lead: torch.Size, dtype: torch.dtype) -> Tensor:
-    """(..., *lattice) -> (B, *lattice), a view where that is possible."""
-    try:
-        return field.to(dtype).expand(*lead, *lattice).reshape(prod(lead), *lattice)
-    except RuntimeError:
-        wanted = " x ".join(str(n) for n in (*lead, *lattice))
-        raise ValueError(
-            f"`{name}` must have the shape of `scores` ({wanted}); got {check.shape(field)}. Give every pixel a value."
-        ) from None
-
-
-def _potential(
-    given: Callable[[Any], Any] | None, temperature: float, *, like: Array
-) -> tuple[Callable[[Tensor], Tensor], float | None]:
-    """log φ, and its slope where it is a straight line."""
-    if given is None:
-        given = tensor(temperature)
-    if isinstance(given, Potential):
-        return given.log, given.slope
-    if not callable(given):
-        raise TypeError(
-            f"`potential` must be callable; got {type(given).__name__}. See usu.potentials, or pass a function of scores."
-        )
-    phi = given
-
-    def log(scores: Tensor) -> Tensor:
-        # a function written for numpy gets numpy
-        value = torch.as_tensor(phi(scores.detach().cpu().numpy())) if isinstance(like, np.ndarray) else phi(scores)
-        if not isinstance(value, Tensor):
-            raise TypeError(f"`potential` must return a tensor; got {type(value).__name__}. Use torch functions in it.")
-        if not bool(((value > 0) & value.isfinite()).all()):
-            raise ValueError(
-                "`potential` must be positive and finite on [0, 1]; got zero, a negative number, infinity or NaN. "
-                "Add a small constant, or keep the scores away from where it vanishes."
-            )
-        return value.to(scores).log()
-
-    reference = torch.linspace(0, 1, 65, dtype=torch.float64)
-    on_device = reference if isinstance(like, np.ndarray) else reference.to(like.device)
-    if (log(on_device).diff() < 0).any():
-        raise ValueError("`potential` must increase on [0, 1]; got one that falls. A higher score has to attract more.")
-    return log, None

@@ -1,0 +1,251 @@
+"""Every built-in way to upsample, as a value with a name and the guarantees it declares.
+
+The declarations are data: the law tests run over them, the auditor measures them, the README's table is made of them.
+An upsampler that declares D1-G also tells the budgets it holds to: ``budgets(coarse, picture)``, (..., K).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from usu import _checks as check
+from usu import potentials, rivals
+from usu.interpolate import interpolate
+from usu.potentials import Potential
+from usu.redistribute import Budget, Hybrid, SoftIWMR, SoftPrior, cell_budgets, redistribute
+from usu.rivals import size_of
+from usu.types import Array, ArrayT, Guarantee, Upsampler
+
+_NONE: frozenset[Guarantee] = frozenset()
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Every pixel gets its cell's value: redistribution with equal scores. Reads only the size of ``picture``.
+
+    Guarantees: D1, D1-G, mass, D4, D4'; D2 in its weak form, as all pixels of a cell are equal.
+    """
+
+    name: str = "nearest"
+    guarantees: frozenset[Guarantee] = frozenset({"D1", "D1-G", "mass", "D2", "D4", "D4'"})
+
+    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """Upsample ``coarse`` to the size of ``picture``."""
+        return interpolate(coarse, size_of(picture, coarse), "nearest")
+
+    def budgets(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """The mass of every cell, (..., K)."""
+        return _masses(coarse, picture)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`usu.interpolate` with a kernel that crosses cell borders. Reads only the size of ``picture``.
+
+    Guarantees: none. Bilinear keeps the total, but only where the grid divides the picture.
+    """
+
+    mode: Literal["bilinear", "bicubic", "lanczos3"]
+    guarantees: frozenset[Guarantee] = _NONE
+
+    def __post_init__(self) -> None:
+        check.choice("mode", self.mode, ("bilinear", "bicubic", "lanczos3"))
+
+    @property
+    def name(self) -> str:
+        """The kernel."""
+        return self.mode
+
+    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """Upsample ``coarse`` to the size of ``picture``."""
+        return interpolate(coarse, size_of(picture, coarse), self.mode)
+
+
+@dataclass(frozen=True)
+class GuidedFilter:
+    """`usu.rivals.guided_filter`: the bilinear map follows the edges of the picture. Guarantees: none."""
+
+    radius: int | None = None
+    eps: float = 1e-3
+    name: str = "guided"
+    guarantees: frozenset[Guarantee] = _NONE
+
+    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """Upsample ``coarse`` to the size of ``picture``."""
+        return rivals.guided_filter(coarse, picture, radius=self.radius, eps=self.eps)
+
+
+@dataclass(frozen=True)
+class JointBilateral:
+    """`usu.rivals.joint_bilateral`: coarse values weighted by place and colour. Guarantees: none."""
+
+    sigma_space: float = 0.5
+    sigma_range: float = 0.1
+    reach: int = 2
+    name: str = "joint-bilateral"
+    guarantees: frozenset[Guarantee] = _NONE
+
+    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """Upsample ``coarse`` to the size of ``picture``."""
+        return rivals.joint_bilateral(
+            coarse, picture, sigma_space=self.sigma_space, sigma_range=self.sigma_range, reach=self.reach
+        )
+
+
+@dataclass(frozen=True)
+class SegmentPooled:
+    """`usu.rivals.segment_pooled`: the bilinear map's mean over each superpixel of the picture. Guarantees: none."""
+
+    count: int = 200
+    compactness: float = 10.0
+    name: str = "segment-pooled"
+    guarantees: frozenset[Guarantee] = _NONE
+
+    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """Upsample ``coarse`` to the size of ``picture``."""
+        return rivals.segment_pooled(coarse, picture, count=self.count, compactness=self.compactness)
+
+
+@dataclass(frozen=True)
+class MassCorrected:
+    """Any other upsampler, with every cell's mass restored by `usu.rivals.mass_corrected`.
+
+    Guarantees: D1, D1-G, mass. What the other one sees across borders stays in its shares, so not D4.
+    """
+
+    inner: Upsampler
+    guarantees: frozenset[Guarantee] = frozenset({"D1", "D1-G", "mass"})
+
+    @property
+    def name(self) -> str:
+        """The other one's name, marked."""
+        return f"{self.inner.name}-corrected"
+
+    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """Upsample ``coarse`` to the size of ``picture``."""
+        return rivals.mass_corrected(self.inner(coarse, picture), coarse)
+
+    def budgets(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """The mass of every cell, (..., K)."""
+        return _masses(coarse, picture)
+
+
+@dataclass(frozen=True)
+class Redistribution:
+    """`usu.redistribute` with its settings; ``picture``, H x W, *is* the score field.
+
+    ``bilinear_base`` takes the bilinear map as base measure. The guarantees follow from the settings.
+    """
+
+    name: str = "usu"
+    temperature: float = 0.1
+    potential: Potential | None = None
+    budget: Budget = "cell"
+    bilinear_base: bool = False
+    signed: Literal["flip", "literal"] = "flip"
+    max_gain: float | None = None
+
+    @property
+    def guarantees(self) -> frozenset[Guarantee]:
+        """What these settings promise; see `for_one_sign` for what is promised only to maps of one sign."""
+        if isinstance(self.budget, SoftPrior):
+            return frozenset({"mass"})
+        held: set[Guarantee] = {"mass", "D1-G"}
+        if self.budget == "cell":
+            held.add("D1")
+        if self.bilinear_base:  # it looks across borders, and outweighs scores
+            return frozenset(held)
+        held.add("D4'")
+        if self.budget == "cell":
+            held.add("D4")
+        if self.signed == "flip":
+            held.add("D2")
+        if (self.potential is None or self.potential.slope is not None) and self.max_gain is None:
+            held.add("D3")
+        return frozenset(held)
+
+    @property
+    def for_one_sign(self) -> frozenset[Guarantee]:
+        """The guarantees that need a map without both positive and negative values.
+
+        By area, every cell gets a share of both signs, and the sum of two softmaxes is none.
+        """
+        soft = self.budget.soft if isinstance(self.budget, Hybrid) else self.budget
+        by_area = soft in ("iwmr", "hybrid") or (isinstance(soft, SoftIWMR) and soft.prior == "area")
+        return self.guarantees & {"D3", "D4'"} if by_area else _NONE
+
+    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """Upsample ``coarse`` to the size of ``picture``, the scores."""
+        scores, base = _scores(picture), None
+        if self.bilinear_base:
+            smooth = interpolate(coarse, size_of(picture, coarse), "bilinear")
+            # the soft prior tells the signs apart itself; there are no cells whose sign could be meant
+            base = smooth if isinstance(self.budget, SoftPrior) else rivals.own_sign(smooth, coarse)
+        return redistribute(
+            coarse,
+            scores,
+            temperature=self.temperature,
+            potential=self.potential,
+            budget=self.budget,
+            base=base,
+            signed=self.signed,
+            max_gain=self.max_gain,
+        )
+
+    def budgets(self, coarse: ArrayT, picture: Array) -> ArrayT:
+        """The mass every cell receives, (..., K). Not for `SoftPrior`, which knows no cells."""
+        return cell_budgets(coarse, _scores(picture), budget=self.budget, signed=self.signed)
+
+
+BUILT_IN: tuple[Upsampler, ...] = (
+    Nearest(),
+    Kernel("bilinear"),
+    Kernel("bicubic"),
+    Kernel("lanczos3"),
+    MassCorrected(Kernel("bilinear")),
+    GuidedFilter(),
+    MassCorrected(GuidedFilter()),
+    JointBilateral(),
+    SegmentPooled(),
+    Redistribution("usu"),
+    Redistribution("usu-literal", signed="literal"),
+    Redistribution("usu-bilinear-base", bilinear_base=True),
+    Redistribution("usu-max-gain", max_gain=6.0),
+    Redistribution("usu-power", potential=potentials.power(2.0)),
+    Redistribution("usu-log-odds", potential=potentials.log_odds(1.0)),
+    Redistribution("usu-iwmr-area", budget=SoftIWMR(prior="area")),
+    Redistribution("usu-iwmr-mass", budget=SoftIWMR(prior="mass")),
+    Redistribution("usu-hybrid", budget=Hybrid(0.5)),
+    Redistribution("usu-soft-prior", budget=SoftPrior(), bilinear_base=True),
+)
+
+
+def by_name(name: str) -> Upsampler:
+    """The built-in upsampler of that name.
+
+    >>> sorted(by_name("nearest").guarantees)
+    ['D1', 'D1-G', 'D2', 'D4', "D4'", 'mass']
+    """
+    for upsampler in BUILT_IN:
+        if upsampler.name == name:
+            return upsampler
+    known = ", ".join(upsampler.name for upsampler in BUILT_IN)
+    raise ValueError(f"`name` must be a built-in upsampler; got {name!r}. Choose one of {known}.")
+
+
+def _scores(picture: Array) -> Array:
+    field = check.any_tensor("picture", picture)
+    if field.ndim != 2:
+        raise ValueError(
+            "`picture` must be the score field itself, H x W in [0, 1], for an upsampler driven by scores; "
+            f"got {check.shape(field)}. Pass scores, e.g. each segment's score at its pixels."
+        )
+    return picture
+
+
+def _masses(coarse: ArrayT, picture: Array) -> ArrayT:
+    even = torch.zeros(size_of(picture, coarse))
+    return cell_budgets(coarse, even.to(coarse.device) if isinstance(coarse, torch.Tensor) else even.numpy())

@@ -1,0 +1,196 @@
+"""The operator against reference numbers, and at its edges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import usu
+
+CASES = ("grid_7_to_28", "grid_not_divisible", "signed", "constant_scores", "cold")
+ANSWERS = {
+    "cell": {},
+    "literal": {"signed": "literal"},
+    "iwmr_area": {"budget": usu.SoftIWMR(0.2)},
+    "iwmr_mass": {"budget": usu.SoftIWMR(0.2, prior="mass")},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_reference_vectors(vectors: Path, case: str) -> None:
+    z = np.load(vectors / f"{case}.npz")
+    answers = dict(ANSWERS, **({"cell_with_base": {"base": z["base"]}} if "base" in z else {}))
+    checked = [name for name in answers if name in z]
+    assert len(checked) >= 2
+    for name in checked:
+        settings = {"temperature": float(z["temperature"]), **answers[name]}
+        np.testing.assert_allclose(usu.redistribute(z["coarse"], z["scores"], **settings), z[name], atol=1e-10, rtol=0)
+        flat = usu.redistribute(z["coarse"].reshape(-1), z["scores"], cells=z["cells"], **settings)
+        np.testing.assert_allclose(flat, z[name], atol=1e-10, rtol=0)
+        if name.startswith("iwmr"):
+            budgets = usu.cell_budgets(z["coarse"], z["scores"], budget=settings["budget"])
+            np.testing.assert_allclose(budgets, z[f"{name}_masses"], atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_dtype_of_coarse_comes_out(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.rand(2, 3, 3, generator=generator).to(dtype)
+    scores = torch.rand(2, 10, 11, generator=generator).to(dtype)
+    result = usu.redistribute(coarse, scores)
+    assert result.dtype == dtype
+    exact = usu.redistribute(coarse.double(), scores.double())
+    torch.testing.assert_close(result.double(), exact, rtol=16 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).tiny)
+
+
+def test_numpy_in_numpy_out_torch_in_torch_out() -> None:
+    coarse, scores = np.random.default_rng(0).random((2, 2)), np.random.default_rng(1).random((5, 6))
+    from_numpy = usu.redistribute(coarse, scores)
+    from_torch = usu.redistribute(torch.from_numpy(coarse), torch.from_numpy(scores))
+    assert isinstance(from_numpy, np.ndarray)
+    assert isinstance(from_torch, torch.Tensor)
+    np.testing.assert_array_equal(from_numpy, from_torch.numpy())
+    half = usu.redistribute(coarse.astype(np.float16), scores.astype(np.float32))
+    assert half.dtype == np.float16
+
+
+def test_awkward_numpy_arrays() -> None:
+    coarse, scores = np.arange(4.0).reshape(2, 2), np.random.default_rng(0).random((4, 4))
+    expected = usu.redistribute(coarse[::-1].copy(), scores.T.copy())
+    frozen = coarse[::-1]
+    frozen.flags.writeable = False
+    np.testing.assert_array_equal(usu.redistribute(frozen, scores.T), expected)
+    np.testing.assert_array_equal(usu.redistribute(coarse[::-1].astype(">f8"), scores.T), expected)
+
+
+def test_leading_dimensions_broadcast() -> None:
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.rand(2, 3, 4, 5, generator=generator, dtype=torch.float64) - 0.3
+    scores = torch.rand(3, 9, 12, generator=generator, dtype=torch.float64)
+    for budget in ("cell", "iwmr", "hybrid", usu.SoftPrior()):
+        result = usu.redistribute(coarse, scores, budget=budget)
+        assert result.shape == (2, 3, 9, 12)
+        for i in range(2):
+            for j in range(3):
+                one = usu.redistribute(coarse[i, j], scores[j], budget=budget)
+                torch.testing.assert_close(result[i, j], one, rtol=1e-12, atol=1e-12)
+    assert usu.redistribute(coarse[0, 0], scores).shape == (3, 9, 12)
+
+
+def test_bands_of_large_maps_join_without_a_trace() -> None:
+    """Sizes that are worked on in several bands give what one label map gives."""
+    scores = torch.rand(2, 1031, 530, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    coarse = torch.rand(2, 7, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rows = (2 * torch.arange(1031) + 1) * 7 // (2 * 1031)
+    columns = (2 * torch.arange(530) + 1) * 3 // (2 * 530)
+    cells = rows[:, None] * 3 + columns
+    by_label = usu.redistribute(coarse.flatten(1), scores, cells=cells)
+    torch.testing.assert_close(usu.redistribute(coarse, scores), by_label, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(40,), (6, 7), (4, 5, 6), (2, 3, 4, 5)])
+def test_lattices_of_any_dimension(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    cells = rng.choice([0, 2, 5], size=shape).astype(np.int32)  # gaps: labels 1, 3, 4, 6 have no pixel
+    coarse, scores = rng.normal(size=7), rng.random(shape)
+    result = usu.redistribute(coarse, scores, cells=cells)
+    sizes = np.bincount(cells.ravel(), minlength=7)
+    np.testing.assert_allclose(np.bincount(cells.ravel(), result.ravel(), 7), coarse * sizes, rtol=1e-12)
+
+
+def test_masses_and_densities() -> None:
+    scores = np.random.default_rng(0).random((6, 6))
+    density = usu.redistribute(np.array([[1.0, 2.0]]), scores)
+    mass = usu.redistribute(np.array([[18.0, 36.0]]), scores, coarse_is="mass")
+    np.testing.assert_allclose(density, mass, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"signed": "literal"},
+        {"budget": "iwmr"},
+        {"budget": usu.SoftIWMR(prior="mass", importance="logmeanexp")},
+        {"budget": "hybrid"},
+        {"budget": usu.SoftPrior()},
+        {"max_gain": 2.0},
+        {"potential": usu.potentials.power(2)},
+        {"potential": usu.potentials.log_odds(0.5)},
+        {"potential": lambda s: 1 + s**2},
+        {"coarse_is": "mass"},
+    ],
+    ids=str,
+)
+def test_gradients(settings: dict[str, object]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    coarse = (torch.rand(2, 3, 3, generator=generator, dtype=torch.float64) - 0.4).requires_grad_()
+    scores = (0.1 + 0.8 * torch.rand(2, 7, 8, generator=generator, dtype=torch.float64)).requires_grad_()
+    base = (0.1 + torch.rand(2, 7, 8, generator=generator, dtype=torch.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda a, s: usu.redistribute(a, s, **settings), (coarse, scores))
+    assert torch.autograd.gradcheck(lambda a, s, b: usu.redistribute(a, s, base=b, **settings), (coarse, scores, base))
+
+
+def test_gradients_through_labels() -> None:
+    cells = torch.randint(0, 4, (5, 6), generator=torch.Generator().manual_seed(0))
+    coarse = torch.rand(5, dtype=torch.float64, requires_grad=True)
+    scores = torch.rand(5, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda a, s: usu.redistribute(a, s, cells=cells), (coarse, scores))
+
+
+def test_asking_for_a_gradient_does_not_change_the_numbers() -> None:
+    coarse, scores = torch.rand(3, 3), torch.rand(9, 9)
+    plain = usu.redistribute(coarse, scores)
+    tracked = usu.redistribute(coarse.clone().requires_grad_(), scores)
+    assert torch.equal(plain, tracked.detach())
+    assert tracked.requires_grad
+    assert not plain.requires_grad
+
+
+def test_inputs_are_left_alone() -> None:
+    coarse, scores, base = torch.rand(2, 2) - 0.5, torch.rand(6, 6), torch.rand(6, 6)
+    before = [t.clone() for t in (coarse, scores, base)]
+    for budget in ("cell", "iwmr", "hybrid", usu.SoftPrior()):
+        usu.redistribute(coarse, scores, base=base, budget=budget, max_gain=3)
+    assert all(torch.equal(a, b) for a, b in zip(before, (coarse, scores, base), strict=True))
+
+
+def test_a_base_of_zero_gets_nothing_unless_there_is_nowhere_else() -> None:
+    scores = np.array([[1.0, 0.0, 0.5, 0.5]])
+    coarse = np.array([[1.0, 1.0]])
+    result = usu.redistribute(coarse, scores, base=np.array([[0.0, 1.0, 0.0, 0.0]]))
+    np.testing.assert_allclose(result, [[0, 2, 1, 1]], rtol=1e-12)
+    spilled = usu.redistribute(coarse, scores, base=np.array([[0.0, 1.0, 0.0, 0.0]]), max_gain=1.5)
+    np.testing.assert_allclose(spilled, [[0.5, 1.5, 1, 1]], rtol=1e-12)
+
+
+def test_a_signed_prior_guides_each_sign() -> None:
+    coarse = np.array([[2.0, -2.0]])
+    scores = np.full((1, 4), 0.5)
+    base = np.array([[3.0, 1.0, -1.0, -3.0]])
+    result = usu.redistribute(coarse, scores, base=base, budget=usu.SoftPrior(exponent=1, floor=0))
+    np.testing.assert_allclose(result, [[3, 1, -1, -3]], rtol=1e-12)
+
+
+def test_all_zero_and_all_negative_maps() -> None:
+    scores = np.random.default_rng(0).random((6, 6))
+    for budget in ("cell", "iwmr", usu.SoftIWMR(prior="mass"), "hybrid", usu.SoftPrior()):
+        assert not usu.redistribute(np.zeros((2, 2)), scores, budget=budget).any()
+        negative = usu.redistribute(-np.ones((2, 2)), scores, budget=budget)
+        assert (negative <= 0).all()
+        assert negative.sum() == pytest.approx(-36)
+
+
+def test_zero_total_of_a_signed_map_is_not_an_accident() -> None:
+    """Positive and negative mass are budgeted separately, so a total of zero does not erase a map."""
+    result = usu.redistribute(np.array([[1.0, -1.0]]), np.array([[0.9, 0.1, 0.9, 0.1]]), budget="iwmr")
+    assert result.sum() == pytest.approx(0, abs=1e-12)
+    assert (result[:, ::2] > 0).all()
+    assert (result[:, 1::2] < 0).all()
+
+
+def test_one_pixel() -> None:
+    assert usu.redistribute(np.array([[3.0]]), np.array([[0.2]])).tolist() == [[3.0]]
