@@ -45,7 +45,7 @@ def mass_corrected(pixel_map: ArrayT, coarse: Array) -> ArrayT:
     Guarantees:
         D1 and total mass, for maps of any sign, to 1e-6 relative in float32. Nothing else: b may look anywhere.
 
-    >>> bilinear = torch.tensor([[0.0, 1.0, 3.0, 4.0]])  # of the coarse map [[0, 4]]
+    >>> bilinear = torch.tensor([[0.0, 1.0, 3.0, 4.0]])  # the right cell is to hold 2 x 7
     >>> mass_corrected(bilinear, torch.tensor([[0.0, 7.0]]))
     tensor([[0., 0., 6., 8.]])
     """
@@ -205,6 +205,7 @@ def _guided(coarse: Array, picture: Array) -> tuple[Tensor, Tensor, tuple[int, i
     values = check.as_tensor("coarse", coarse)
     guide = check.as_tensor("picture", picture, like=values)
     size = size_of(guide, values)
+    check.finite("coarse", values)
     check.in_unit_interval("picture", guide)
     return values, (guide[None] if guide.ndim == 2 else guide.permute(2, 0, 1)).double(), size
 

@@ -1,0 +1,121 @@
+"""Every picture we draw, in one style. The only file that imports matplotlib (extra ``plot``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from usu.errors import MissingExtraError
+from usu.types import NDArray
+
+if TYPE_CHECKING:
+    from usu.audit.report import AuditReport
+
+#: Sequential for maps of one sign, diverging around zero for two; both readable without colour vision.
+ONE_SIGN, TWO_SIGNS = "inferno", "RdBu_r"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of a figure: a map with a colour bar, over a picture if one is given, or a picture alone."""
+
+    title: str
+    field: NDArray | None = None
+    picture: NDArray | None = None
+    note: str = ""
+    limits: tuple[float, float] | None = None
+    labels: NDArray | None = None
+
+
+def figure(panels: Sequence[Panel], *, columns: int = 4, heading: str = "") -> Any:
+    """Panels in a grid, row by row."""
+    rows = -(-len(panels) // columns)
+    canvas = _figure((3.1 * columns, 3.05 * rows + (0.4 if heading else 0)))
+    for index, panel in enumerate(panels):
+        _draw(canvas, canvas.add_subplot(rows, columns, index + 1), panel)
+    if heading:
+        canvas.suptitle(heading, fontsize=11, x=0.01, ha="left")
+    return canvas
+
+
+def comparison(picture: NDArray, maps: Mapping[str, tuple[NDArray, str]], *, coarse: NDArray, heading: str = "") -> Any:
+    """One picture's map under several upsamplers, each over the picture with its own colour bar."""
+    panels = [
+        Panel("picture", picture=picture),
+        Panel("coarse map", coarse, note=f"{coarse.shape[0]} x {coarse.shape[1]}"),
+    ]
+    panels += [Panel(name, field, picture, note) for name, (field, note) in maps.items()]
+    return figure(panels, columns=5, heading=heading)
+
+
+def audit_figure(report: AuditReport) -> Any:
+    """One row per finding that has an input: the coarse map, the scores, what came out."""
+    shown = [f for f in report.findings if f.trial is not None and f.pixel_map is not None and f.holds is False]
+    shown = shown or [f for f in report.findings if f.trial is not None and f.pixel_map is not None][:1]
+    panels = []
+    for f in shown:
+        assert f.trial is not None  # narrowed above; mypy cannot see it
+        promise = "declared, " if f.declared else ""
+        panels += [
+            Panel(f"{f.guarantee}: {promise}{f.verdict}", f.trial.coarse, note=f.trial.about),
+            Panel("scores", f.trial.scores, limits=(0, 1)),
+            Panel("pixel map", f.pixel_map, note=f"worst violation {f.worst:.2g}"),
+        ]
+    return figure(panels, columns=3, heading=f"Audit of {report.name}")
+
+
+def colours(field: NDArray) -> tuple[str, float, float]:
+    """Colour map and limits: from zero for one sign, symmetric around zero for two."""
+    low, high = float(np.nanmin(field)), float(np.nanmax(field))
+    if low < 0 < high:
+        reach = max(-low, high)
+        return TWO_SIGNS, -reach, reach
+    if high <= 0 and low < 0:
+        return f"{ONE_SIGN}_r", low, 0.0
+    return ONE_SIGN, min(low, 0.0), high if high > 0 else 1.0
+
+
+def _draw(canvas: Any, axes: Any, panel: Panel) -> None:
+    axes.set_title(panel.title, fontsize=9)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    if panel.note:
+        axes.set_xlabel(panel.note, fontsize=7)
+    if panel.field is None:
+        if panel.picture is not None:
+            axes.imshow(panel.picture, cmap="gray", vmin=0, vmax=1)
+    else:
+        name, low, high = colours(panel.field)
+        low, high = panel.limits or (low, high)
+        grey = panel.picture is not None
+        if panel.picture is not None:
+            brightness = panel.picture.mean(-1) if panel.picture.ndim == 3 else panel.picture
+            axes.imshow(brightness, cmap="gray", vmin=0, vmax=1)
+        shown = axes.imshow(
+            panel.field, cmap=name, vmin=low, vmax=high, interpolation="nearest", alpha=0.75 if grey else 1
+        )
+        bar = canvas.colorbar(shown, ax=axes, fraction=0.046, pad=0.03)
+        bar.ax.tick_params(labelsize=6)
+        bar.formatter.set_powerlimits((-3, 3))
+    if panel.labels is not None:
+        borders = np.zeros((*panel.labels.shape, 4))
+        edge = np.zeros(panel.labels.shape, dtype=bool)
+        edge[:-1] |= panel.labels[:-1] != panel.labels[1:]
+        edge[:, :-1] |= panel.labels[:, :-1] != panel.labels[:, 1:]
+        borders[edge] = (1, 0.85, 0.2, 1)
+        axes.imshow(borders, interpolation="nearest")
+
+
+def _figure(size: tuple[float, float]) -> Any:
+    """A figure of its own canvas: no window system, no global state."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot", "Drawing a figure") from None
+    canvas = Figure(figsize=size, dpi=120, layout="constrained")
+    FigureCanvasAgg(canvas)
+    return canvas
