@@ -1,21 +1,43 @@
 """usu: turn a coarse attribution map into a pixel map by redistributing its mass, not by interpolating it."""
 
-from usu import potentials
+from usu import forward, perturb, potentials, score, segment, upsamplers
 from usu.audit import AuditReport, audit
 from usu.error_maps import alpha_beta_errors, mass_imbalance
 from usu.interpolate import interpolate
+from usu.pipeline import explain, upsample
+from usu.presets import PRESETS, Settings
 from usu.redistribute import Hybrid, SoftIWMR, SoftPrior, cell_budgets, redistribute
+from usu.refine import StopReason, boundary_segments, heterogeneity, merge, mixing
+from usu.results import Explanation, Upsampled
+from usu.sources import gradcam
 
 __all__ = [
+    "PRESETS",
     "AuditReport",
+    "Explanation",
     "Hybrid",
+    "Settings",
     "SoftIWMR",
     "SoftPrior",
+    "StopReason",
+    "Upsampled",
     "alpha_beta_errors",
     "audit",
+    "boundary_segments",
     "cell_budgets",
+    "explain",
+    "forward",
+    "gradcam",
+    "heterogeneity",
     "interpolate",
     "mass_imbalance",
+    "merge",
+    "mixing",
+    "perturb",
     "potentials",
     "redistribute",
+    "score",
+    "segment",
+    "upsample",
+    "upsamplers",
 ]

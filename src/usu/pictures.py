@@ -132,10 +132,10 @@ def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     rgb = _rgb(path, image)
     if rgb.size != small:
         rgb = rgb.resize(small, Image.Resampling.BICUBIC, reducing_gap=2.0)
-    turn = _UPRIGHT.get(_orientation(image))
-    if turn is not None:
-        rgb = rgb.transpose(Image.Transpose[turn])
-    sideways = turn is not None and rgb.size != small
+    orientation = _orientation(image)
+    if orientation in _UPRIGHT:
+        rgb = rgb.transpose(Image.Transpose[_UPRIGHT[orientation]])
+    sideways = orientation in (5, 6, 7, 8)
     return Picture(path, np.array(rgb), (width, height) if sideways else (height, width), mode)
 
 

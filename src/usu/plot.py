@@ -13,6 +13,7 @@ from usu.types import NDArray
 
 if TYPE_CHECKING:
     from usu.audit.report import AuditReport
+    from usu.results import Explanation
 
 #: Sequential for maps of one sign, diverging around zero for two; both readable without colour vision.
 ONE_SIGN, TWO_SIGNS = "inferno", "RdBu_r"
@@ -53,18 +54,62 @@ def comparison(picture: NDArray, maps: Mapping[str, tuple[NDArray, str]], *, coa
 
 def audit_figure(report: AuditReport) -> Any:
     """One row per finding that has an input: the coarse map, the scores, what came out."""
-    shown = [f for f in report.findings if f.trial is not None and f.pixel_map is not None and f.holds is False]
-    shown = shown or [f for f in report.findings if f.trial is not None and f.pixel_map is not None][:1]
+    shown = [(f, f.trial) for f in report.findings if f.trial is not None]
     panels = []
-    for f in shown:
-        assert f.trial is not None  # narrowed above; mypy cannot see it
+    for f, trial in [pair for pair in shown if pair[0].holds is False] or shown[:1]:
         promise = "declared, " if f.declared else ""
         panels += [
-            Panel(f"{f.guarantee}: {promise}{f.verdict}", f.trial.coarse, note=f.trial.about),
-            Panel("scores", f.trial.scores, limits=(0, 1)),
+            Panel(f"{f.guarantee}: {promise}{f.verdict}", trial.coarse, note=trial.about),
+            Panel("scores", trial.scores, limits=(0, 1)),
             Panel("pixel map", f.pixel_map, note=f"worst violation {f.worst:.2g}"),
         ]
     return figure(panels, columns=3, heading=f"Audit of {report.name}")
+
+
+def explanation_figure(explanation: Explanation) -> Any:
+    """Picture, coarse map, bilinear, the pixel map; then segments and scores."""
+    from usu.interpolate import interpolate
+
+    result = explanation.upsampled
+    coarse = explanation.coarse if explanation.coarse.ndim == 2 else explanation.coarse[0]
+    scores = result.scores if result.scores.ndim == 2 else result.scores[0]
+    height, width = explanation.picture.shape[:2]
+    picture = explanation.picture
+    panels = [
+        Panel("what the model sees", picture=picture, note=explanation.label),
+        Panel(
+            "coarse map", coarse, note=f"{coarse.shape[0]} x {coarse.shape[1]}, layer {explanation.source.layer or '?'}"
+        ),
+        Panel("bilinear", interpolate(coarse, (height, width), "bilinear"), picture),
+        Panel("USU", explanation.first_map, picture, note=f"mass error {result.mass_error:.0e}"),
+    ]
+    for depth, labels in enumerate(result.segments):
+        panels.append(
+            Panel(f"segments, depth {depth}", picture=picture, labels=labels, note=f"{labels.max() + 1} segments")
+        )
+    panels.append(Panel("scores", scores, limits=(0, 1), note=f"{result.evaluations} model evaluations"))
+    return figure(
+        panels, columns=4, heading=f"{explanation.label}: {result.seconds:.1f} s, {result.provenance['preset']}"
+    )
+
+
+def overlay(picture: NDArray, field: NDArray) -> NDArray:
+    """The map in colour over the grey picture, H x W x 3 in bytes; where the map is NaN the picture is dimmed.
+
+    The stronger the map, the less of the picture shows through.
+    """
+    try:
+        from matplotlib import colormaps
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot", "Drawing an overlay") from None
+    name, low, high = colours(field)
+    unit = np.clip((field - low) / (high - low), 0, 1)
+    strength = np.nan_to_num(np.abs(2 * unit - 1) if name == TWO_SIGNS else unit)[..., None]
+    colour = colormaps[name](np.nan_to_num(unit))[..., :3]
+    grey = np.repeat(picture.mean(-1, keepdims=True), 3, axis=-1)
+    mixed = grey * (1 - 0.35 - 0.5 * strength) + colour * (0.35 + 0.5 * strength)
+    seen = np.isfinite(field)[..., None]
+    return np.asarray(np.rint(255 * np.where(seen, mixed, 0.4 * grey)), dtype=np.uint8)
 
 
 def colours(field: NDArray) -> tuple[str, float, float]:

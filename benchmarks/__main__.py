@@ -1,0 +1,5 @@
+"""``python -m benchmarks``: every benchmark, one after the other."""
+
+from benchmarks import operator
+
+operator.main()

@@ -1,0 +1,251 @@
+"""The only place that calls a model.
+
+An `Engine` is a model and a question (which target, through which link). It runs on any number of variants of one
+picture, building them a chunk at a time, and leaves the model as it was: training flags, gradients, hooks, device and
+the random number generators, also when something raises in the middle.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from usu import _checks as check
+from usu.onnx import from_onnx
+from usu.readout import Link, Target, checked_link, checked_target, read, top_class
+from usu.types import Array
+
+__all__ = ["Engine", "Link", "Model", "Progress", "Reference", "Target", "engine", "from_onnx"]
+
+#: A batch (N, C, H, W) in; a tensor, tuple, dictionary or ModelOutput out.
+Model: TypeAlias = Callable[[Tensor], Any]
+#: Called after every chunk with the pictures done so far and in all.
+Progress: TypeAlias = Callable[[int, int], None]
+
+#: Numbers in a default chunk, as pictures of 3 x 224 x 224. Measured with EfficientNet-Lite0 on a CPU: 26 ms a
+#: picture in chunks of 1 to 4, 37 in chunks of 8, 47 in chunks of 16, whose activations are allocated anew each time.
+_CPU_PICTURES, _GPU_PICTURES, _NUMBERS = 4, 64, 3 * 224 * 224
+#: Activations alive at once in a common network, as multiples of its input; only a first guess, halved when wrong.
+_ACTIVATIONS = 64
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate memory")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A model and the question asked of it. Made by `engine`, which checks the settings."""
+
+    model: Model
+    target: tuple[int, ...] | Callable[[Any], Tensor] | None
+    link: Link = "logit"
+    device: torch.device | None = None
+    dtype: torch.dtype | None = None
+    autocast: bool = False
+    #: None: on, unless the model turns out to need rows of pixels one after the other.
+    channels_last: bool | None = False
+    chunk: int | None = None
+
+    def aim(self, picture: Array) -> Reference:
+        """One pass on the picture itself: fixes the target where it was None, and gives the value to compare with."""
+        image = self.place(picture)
+        with _undisturbed(self.model, image.device), torch.no_grad():
+            output, channels_last = self._call(image[None])
+            target = self.target if self.target is not None else (top_class(output),)
+            values = read(output, target, self.link, 1)
+        aimed = replace(self, target=target, channels_last=channels_last)
+        return Reference(aimed, _finite(values)[0])
+
+    def evaluate(
+        self, picture: Array, count: int, build: Callable[[slice], Tensor], *, progress: Progress | None = None
+    ) -> Tensor:
+        """Values (count, T) in float64 on the CPU, of ``count`` variants of ``picture``: one evaluation per row.
+
+        ``build(slice)`` makes the batch (n, C, H, W) of those variants; it is called a chunk at a time, so that memory
+        does not grow with ``count``. When memory runs out the chunk is halved and only the lost pictures are repeated.
+        """
+        if self.target is None:
+            raise ValueError("`target` must be known before variants are compared; got None. Use engine.aim(picture).")
+        image = check.as_tensor("picture", picture)
+        chunk = self.chunk or _default_chunk(image, self.device)
+        values: list[Tensor] = []
+        done, runner = 0, self
+        with _undisturbed(self.model, self.device or image.device), torch.no_grad():
+            while done < count:
+                rows = slice(done, min(done + chunk, count))
+                size = rows.stop - rows.start
+                part = runner._try(build, rows)
+                if isinstance(part, str):
+                    if size == 1:
+                        raise MemoryError(
+                            f"`image` must fit in memory on its own; got {check.shape(image)}, and the model ran out "
+                            f"of memory ({part}). Use a smaller picture or another device."
+                        )
+                    chunk = size // 2
+                    continue
+                read_out, channels_last = part
+                runner = replace(runner, channels_last=channels_last)
+                values.append(read_out)
+                done = rows.stop
+                if progress is not None:
+                    progress(done, count)
+        return _finite(torch.cat(values)) if values else torch.empty(0, 0, dtype=torch.float64)
+
+    def slope(self, picture: Array) -> tuple[Tensor, Tensor]:
+        """Values (T,) and their derivatives (T, C, H, W) by the picture: one forward pass, one backward per target."""
+        with _undisturbed(self.model, self.device), torch.inference_mode(False), torch.enable_grad():
+            leaf = self.place(picture).detach().clone().requires_grad_()
+            # a copy goes in, because a first layer that works in place may not touch a leaf
+            output, _ = self._call(leaf[None].clone())
+            values = read(output, self.target if self.target is not None else (top_class(output),), self.link, 1)[0]
+            if not values.requires_grad:
+                raise ValueError(
+                    "`model` must be differentiable from input to output; got one whose output has no gradient. "
+                    "Pass an nn.Module, or use scores that only need forward passes."
+                )
+            # of the input alone: the parameters' .grad stays as it is
+            slopes = [torch.autograd.grad(v, leaf, retain_graph=i + 1 < len(values))[0] for i, v in enumerate(values)]
+        return _finite(values.detach()), torch.stack(slopes)
+
+    def place(self, picture: Array) -> Tensor:
+        """The picture (C, H, W), checked, on the model's device."""
+        image = check.as_tensor("image", picture)
+        if image.ndim != 3:
+            raise ValueError(
+                f"`image` must be one picture, C x H x W; got {check.shape(image)}. Pass the pictures of a batch one "
+                "by one."
+            )
+        check.finite("image", image)
+        return image if self.device is None else image.to(self.device)
+
+    def _try(self, build: Callable[[slice], Tensor], rows: slice) -> tuple[Tensor, bool | None] | str:
+        """The chunk's values, or the reason why it did not fit. Returning drops the failed batch before a retry."""
+        try:
+            batch = build(rows)
+            output, channels_last = self._call(batch)
+            return read(output, self.target or (), self.link, len(batch)), channels_last
+        except (RuntimeError, MemoryError) as error:
+            text = str(error).strip() or type(error).__name__
+            full = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError))
+            if not full and not any(words in text.lower() for words in _OUT_OF_MEMORY):
+                raise
+            reason = text.splitlines()[0]
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return reason
+
+    def _call(self, batch: Tensor) -> tuple[Any, bool | None]:
+        """The raw output, and the memory format that worked."""
+        batch = batch.to(device=self.device, dtype=self.dtype)
+        with torch.autocast(batch.device.type, enabled=self.autocast):
+            if self.channels_last is False:
+                return self.model(batch.contiguous()), False
+            try:
+                return self.model(batch.contiguous(memory_format=torch.channels_last)), self.channels_last
+            except RuntimeError as error:
+                # .view(N, -1) after a convolution is common and needs the other order; the numbers are the same
+                if self.channels_last or "view size is not compatible" not in str(error):
+                    raise
+            return self.model(batch.contiguous()), False
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The unperturbed picture's values (T,), and the engine with its target fixed. Cost: one evaluation."""
+
+    engine: Engine
+    values: Tensor
+
+
+def engine(
+    model: Model,
+    target: Target = None,
+    *,
+    link: Link = "logit",
+    device: torch.device | str | None = None,
+    autocast: bool = False,
+    channels_last: bool | None = None,
+    chunk: int | None = None,
+) -> Engine:
+    """A model ready to be asked about pictures.
+
+    Args:
+        model: an ``nn.Module``, any callable batch -> output, or `from_onnx(...)`.
+        target: class index, several of them (all read from the same passes), a callable on the raw output giving (N,)
+            or (N, T), or None for the model's top class.
+        link: ``"logit"``, ``"log_probability"``, ``"probability"`` or a callable on the logits.
+        device: where batches go; None is where the module's parameters are, or where the picture is. The model itself
+            is never moved.
+        autocast: run in mixed precision.
+        channels_last: memory order of the batches; None chooses it for convolutions on a CPU.
+        chunk: pictures per batch; None sizes it to picture and memory. Halved when memory runs out.
+
+    >>> brightness = engine(lambda batch: batch.mean((1, 2, 3))[:, None], target=0)
+    >>> brightness.evaluate(torch.zeros(1, 2, 2), 3, lambda rows: torch.ones(rows.stop - rows.start, 1, 2, 2)).flatten()
+    tensor([1., 1., 1.], dtype=torch.float64)
+    """
+    if not callable(model):
+        raise TypeError(
+            f"`model` must be an nn.Module or a callable on batches; got {type(model).__name__}. For an .onnx file use "
+            "usu.forward.from_onnx(...)."
+        )
+    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
+        raise ValueError(f"`chunk` must be a whole number of at least 1; got {chunk!r}. Leave it None if in doubt.")
+    goal = checked_target(target)
+    checked_link(link, goal)
+    weights = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
+    home = weights[0].device if weights else None
+    wanted = None if device is None else torch.device(device)
+    if home and wanted and (home.type != wanted.type or wanted.index not in (None, home.index)):
+        raise ValueError(
+            f"`device` must be where the model is ({home}); got {wanted}. Move the model yourself with .to(...); "
+            "it is never moved for you."
+        )
+    dtype = next((w.dtype for w in weights if w.is_floating_point()), None)
+    if channels_last is None and not (home and home.type == "cpu" and any(w.ndim == 4 for w in weights)):
+        channels_last = False
+    return Engine(model, goal, link, home or wanted, dtype, autocast, channels_last, chunk)
+
+
+@contextmanager
+def _undisturbed(model: Model, device: torch.device | None) -> Iterator[None]:
+    """Evaluation mode inside; every training flag and every random number generator as before, afterwards.
+
+    The flags are set one by one: `Module.train` may be overridden to do more than set a flag, such as merge weights.
+    """
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    training = [module for module in modules if module.training]
+    python, numpy = random.getstate(), np.random.get_state()
+    gpus = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus):
+        try:
+            for module in training:
+                module.training = False
+            yield
+        finally:
+            for module in training:
+                module.training = True
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+def _default_chunk(image: Tensor, device: torch.device | None) -> int:
+    most = _CPU_PICTURES
+    if device is not None and device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        most = min(_GPU_PICTURES, int(free / 2 / (4 * _ACTIVATIONS * _NUMBERS)))
+    return max(1, min(256, most * _NUMBERS // image.numel()))
+
+
+def _finite(values: Tensor) -> Tensor:
+    if not bool(values.isfinite().all()):
+        raise ValueError(
+            "`model` must return finite values for the target; got NaN or infinity. Check the picture's scaling, and "
+            "switch `autocast` off if it is on."
+        )
+    return values.cpu()

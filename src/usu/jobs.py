@@ -1,0 +1,87 @@
+"""One call of the pipeline as one job per picture: which map, which target, which picture belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from usu import _checks as check
+from usu.results import as_numpy
+from usu.types import Array, NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One picture of a call."""
+
+    coarse: Tensor
+    image: Tensor
+    picture: NDArray
+    target: Any
+    cells: Array | None
+    #: Whether the result has a leading dimension of targets.
+    several: bool
+
+
+def jobs(
+    coarse: Tensor, images: Tensor, target: Any, picture: Array | None, cells: Array | None, *, batched: bool
+) -> list[Job]:
+    if images.ndim != 4:
+        raise ValueError(
+            f"`image` must be C x H x W or B x C x H x W; got {check.shape(images[0])}. Pass what the model takes."
+        )
+    inner = 1 if cells is not None else 2
+    lead = coarse.shape[: coarse.ndim - inner] if coarse.ndim >= inner else None
+    count = len(images)
+    if lead is None or len(lead) > 1 + batched or (batched and (not lead or lead[0] != count)):
+        grid = "K" if cells is not None else "h x w"
+        wanted = f"{count} x {grid} or {count} x T x {grid}" if batched else f"{grid} or T x {grid}"
+        raise ValueError(f"`coarse` must be {wanted} for this `image`; got {check.shape(coarse)}. One map per picture.")
+    targets = _per_picture(target, count, batched=batched)
+    shown = [None] * count if picture is None else list(_pictures(picture, images, batched=batched))
+    return [
+        Job(
+            coarse=coarse[i] if batched else coarse,
+            image=images[i],
+            picture=as_numpy(displayable(images[i])) if shown[i] is None else shown[i],  # type: ignore[arg-type]
+            target=targets[i],
+            cells=cells,
+            several=len(lead) == 1 + batched or isinstance(targets[i], (list, tuple)),
+        )
+        for i in range(count)
+    ]
+
+
+def _per_picture(target: Any, count: int, *, batched: bool) -> list[Any]:
+    if isinstance(target, (np.ndarray, Tensor)):
+        target = target.tolist()
+    if not batched or target is None or callable(target) or not isinstance(target, (list, tuple)):
+        return [target] * count
+    if len(target) != count:
+        raise ValueError(
+            f"`target` must have one entry per picture ({count}); got {len(target)}. For several targets per picture "
+            "pass a list of lists."
+        )
+    return list(target)
+
+
+def _pictures(picture: Array, images: Tensor, *, batched: bool) -> NDArray:
+    shown = as_numpy(picture)
+    shown = shown if batched else shown[None]
+    if shown.ndim != 4 or shown.shape[:3] != (len(images), *images.shape[-2:]) or shown.shape[3] != 3:
+        raise ValueError(
+            f"`picture` must be H x W x 3 with the height and width of `image` ({check.shape(images[0, 0])}), one per "
+            f"picture; got {' x '.join(map(str, shown.shape[1:]))}. Resize it, or leave it out."
+        )
+    return shown
+
+
+def displayable(image: Tensor) -> Tensor:
+    """H x W x 3 in [0, 1] by min-max, from whatever the model takes."""
+    field = image.detach().float()
+    field = field if len(field) == 3 else field.mean(0, keepdim=True).expand(3, -1, -1)
+    low, high = field.amin(), field.amax()
+    return ((field - low) / (high - low).clamp(min=1e-12)).permute(1, 2, 0)

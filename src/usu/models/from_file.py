@@ -1,0 +1,108 @@
+"""Models from a user's own files: a Python function, or an ONNX export."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from usu.errors import ModelLoadError, UsuError
+from usu.models.classes import imagenet_classes
+from usu.models.loaded import Loaded, Prepare
+from usu.models.preparation import Geometry, Preparation
+from usu.models.weights import load_weights
+from usu.onnx import from_onnx
+from usu.types import NDArray
+
+
+def from_python(name: str, weights: str | None = None) -> Loaded:
+    """``file.py:function``, where the function returns a model, ``(model, prepare)`` or a `Loaded`.
+
+    Without ``prepare`` the picture is prepared as torchvision does for ImageNet (256, centre 224, mean and std).
+    ``prepare(pixels)`` returns the input (C, h, w), or that and a `Geometry`; without one the input is taken to show
+    the whole picture.
+    """
+    file, _, function = name.rpartition(":")
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise ModelLoadError(
+            f"`model` must be 'file.py:function'; got {name!r}, and {file} does not exist. Check the path."
+        )
+    made = getattr(_imported(path), function, None)
+    if not callable(made):
+        raise ModelLoadError(f"`model` must name a function of {path.name}; got {function!r}, which is not one.")
+    result = made()
+    if isinstance(result, Loaded):
+        return result
+    model, prepare = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if not callable(model) or (prepare is not None and not callable(prepare)):
+        raise ModelLoadError(
+            f"`model` must name a function that returns a model, or (model, prepare); {name} returned "
+            f"{type(result).__name__}. Return an nn.Module."
+        )
+    if weights is not None:
+        if not isinstance(model, nn.Module):
+            raise ModelLoadError(f"`weights` must go with an nn.Module; {name} returned {type(model).__name__}.")
+        load_weights(model, weights)
+    ready = model.eval() if isinstance(model, nn.Module) else model
+    return Loaded(name, ready, Preparation() if prepare is None else _with_geometry(prepare))
+
+
+def _imported(path: Path) -> Any:
+    """The module in a file; what lies beside it can be imported by it, but nothing stays on the path."""
+    spec = importlib.util.spec_from_file_location(f"usu_user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ModelLoadError(f"`model` must be 'file.py:function'; got {path}, which is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+    return module
+
+
+def _with_geometry(prepare: Callable[[NDArray], Any]) -> Prepare:
+    def prepared(pixels: NDArray) -> tuple[Tensor, Geometry]:
+        made = prepare(pixels)
+        tensor, geometry = made if isinstance(made, tuple) else (made, None)
+        if not isinstance(tensor, Tensor) or tensor.ndim != 3:
+            got = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ModelLoadError(f"`prepare` must return a tensor C x H x W; got {got}. Leave out the batch dimension.")
+        seen = (int(tensor.shape[1]), int(tensor.shape[2]))
+        return tensor, geometry or Geometry.whole((pixels.shape[0], pixels.shape[1]), seen)
+
+    return prepared
+
+
+def from_onnx_file(name: str, weights: str | None = None) -> Loaded:
+    """An ``.onnx`` file, prepared as torchvision does for ImageNet. Without gradients: bring a coarse map."""
+    if weights is not None:
+        raise ModelLoadError("`weights` must be left out for an .onnx file, which holds its own. Leave it out.")
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise ModelLoadError(f"`model` must be an .onnx file; got {name!r}, which does not exist. Check the path.")
+    try:
+        model = from_onnx(path)
+    except UsuError:
+        raise
+    except Exception as error:  # the runtime has a dozen exception classes of its own
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelLoadError(f"`model` must be an .onnx file; {path.name} cannot be read as one: {reason}") from error
+    shape = model.session.get_inputs()[0].shape
+    if len(shape) != 4 or (isinstance(shape[1], int) and shape[1] != 3):
+        raise ModelLoadError(
+            f"`model` must take pictures as B x 3 x H x W; {path.name} takes {shape}. "
+            "Wrap it in a Python function and pass 'file.py:function'."
+        )
+    height, width = (side if isinstance(side, int) else 224 for side in shape[2:])
+    preparation = Preparation(crop=(height, width), resize=round(min(height, width) * 256 / 224))
+    probe = model(torch.zeros(1, 3, height, width))
+    return Loaded(path.name, model, preparation, imagenet_classes() if probe.shape[-1] == 1000 else None)

@@ -1,0 +1,79 @@
+"""ONNX Runtime sessions as ordinary callables on batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from usu.errors import MissingExtraError
+
+_DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """An ONNX Runtime session as a function batch (N, C, H, W) -> the output called "logits", or the first one.
+
+    An export with a fixed batch size is fed in pieces of that size, the last one filled up with repeated pictures.
+    """
+
+    session: Any
+    input: str
+    output: str
+    dtype: Any
+    #: Pictures per pass of a fixed export; None where any number will do.
+    batch: int | None
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        """The output as a tensor on the CPU."""
+        pictures = np.ascontiguousarray(batch.detach().cpu().numpy(), dtype=self.dtype)
+        size = self.batch or len(pictures)
+        parts = []
+        for start in range(0, len(pictures), size):
+            part = pictures[start : start + size]
+            missing = size - len(part)
+            whole = np.concatenate([part, np.repeat(part[-1:], missing, 0)]) if missing else part
+            parts.append(self.session.run([self.output], {self.input: whole})[0][: len(part)])
+        return torch.from_numpy(np.concatenate(parts))
+
+
+def from_onnx(model: str | Path | Any) -> OnnxModel:
+    """A model from an ``.onnx`` file or an existing ``onnxruntime.InferenceSession``; threads stay at their default.
+
+    Needs the extra ``onnx``. The result goes wherever a model goes: ``engine(from_onnx("net.onnx"), target=3)``.
+    """
+    if isinstance(model, (str, Path)):
+        if not Path(model).is_file():
+            raise FileNotFoundError(
+                f"`model` must be an .onnx file; got {str(model)!r}, which is no file. Check the path."
+            )
+        try:
+            import onnxruntime
+        except ImportError:
+            raise MissingExtraError("onnxruntime", "onnx", "Running an ONNX model") from None
+        model = onnxruntime.InferenceSession(str(model), providers=onnxruntime.get_available_providers())
+    if not hasattr(model, "get_inputs"):
+        raise TypeError(
+            f"`model` must be a path or an onnxruntime.InferenceSession; got {type(model).__name__}. Pass the path of "
+            "the .onnx file."
+        )
+    inputs, outputs = model.get_inputs(), [output.name for output in model.get_outputs()]
+    if len(inputs) != 1 or inputs[0].type not in _DTYPES:
+        described = ", ".join(f"{i.name}: {i.type}" for i in inputs)
+        raise ValueError(
+            f"`model` must take one picture batch of floating-point numbers; got ({described}). Export it with a "
+            "single float input."
+        )
+    size = inputs[0].shape[0] if inputs[0].shape else None
+    return OnnxModel(
+        session=model,
+        input=inputs[0].name,
+        output="logits" if "logits" in outputs else outputs[0],
+        dtype=_DTYPES[inputs[0].type],
+        batch=size if isinstance(size, int) else None,
+    )

@@ -1,0 +1,329 @@
+"""The only file that knows every stage: coarse map + picture + model -> segments -> scores -> one redistribution."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from usu import _checks as check
+from usu._arguments import partition_of
+from usu.forward import Engine, Model, Progress, engine
+from usu.interpolate import interpolate
+from usu.jobs import Job, displayable, jobs
+from usu.models.preparation import Geometry
+from usu.partition import Partition
+from usu.perturb import Fill
+from usu.presets import DEFAULT, PRESETS, Settings
+from usu.readout import Link, Target
+from usu.redistribute import Budget, SoftPrior, cell_budgets, redistribute
+from usu.refine import Refined, StopReason, refine
+from usu.results import Explanation, Upsampled, as_numpy, versions
+from usu.scorer import Scorer
+from usu.segment import Segmenter, split
+from usu.sources import CoarseMap, gradcam
+from usu.types import Array, ArrayT, NDArray
+
+#: "As the preset has it", for settings in which None means something.
+AsPreset: TypeAlias = Literal["preset"]
+
+
+def upsample(
+    coarse: ArrayT,
+    image: Array,
+    model: Model,
+    target: Target | Sequence[Target] = None,
+    *,
+    preset: str | Settings | None = None,
+    evaluations: int | None = None,
+    cells: Array | None = None,
+    picture: Array | None = None,
+    segmenter: Segmenter | None = None,
+    parts: int | None = None,
+    scoring: Literal["sampled", "delete", "gradient", "unguided"] | None = None,
+    fill: Fill | None = None,
+    link: Link | None = None,
+    depth: int | None = None,
+    temperature: float | None = None,
+    budget: Budget | None = None,
+    base: Literal["bilinear"] | AsPreset | None = "preset",
+    max_gain: float | AsPreset | None = "preset",
+    seed: int | None = None,
+    device: torch.device | str | None = None,
+    autocast: bool = False,
+    chunk: int | None = None,
+    progress: Progress | None = None,
+) -> Upsampled[ArrayT]:
+    """Upsample a coarse map to the picture's resolution, its mass led by what the model says of the picture's parts.
+
+    Args:
+        coarse: (h, w) for one picture; (T, h, w) for several targets; a leading B for a batch. With ``cells``,
+            (..., K) instead of (..., h, w).
+        image: what the model takes, (C, H, W) or (B, C, H, W).
+        model: an ``nn.Module`` or any callable batch -> logits; left exactly as it was found.
+        target: class index; several for one picture; one (or several) per picture of a batch; a callable on the
+            output; None for the model's top class.
+        preset: ``"paper"``, ``"fast"``, ``"cell"``, ``"soft"``, or `Settings`. None is ``"cell"``: every cell keeps
+            the mass it came with.
+        evaluations: the most model evaluations per picture; sampled scoring makes exactly so many.
+        cells: labels of the coarse values' cells, where they are no grid.
+        picture: what the segmenter sees, (B,) H x W x 3 in [0, 1]; made from ``image`` by min-max if absent.
+        segmenter: see `usu.segment`.
+        parts: about how many segments.
+        scoring: ``"sampled"``, ``"delete"``, ``"gradient"`` or ``"unguided"``; see `usu.score`.
+        fill: what takes the place of a segment; see `usu.perturb`.
+        link: ``"logit"``, ``"log_probability"``, ``"probability"`` or a callable.
+        depth: levels of refinement after the first.
+        temperature: of the potential.
+        budget: see `usu.redistribute`.
+        base: ``"bilinear"`` or None.
+        max_gain: ceiling on a pixel's density over its cell's, or None.
+        seed: of the random groups.
+        device: where batches go if the model does not tell.
+        autocast: run the model in mixed precision.
+        chunk: pictures per batch; None sizes it to memory.
+        progress: called with the evaluations done and to do.
+
+    Guarantees:
+        Those of `usu.redistribute` with the settings' budget; ``mass_error`` of the result is the measured one.
+        Never more than ``evaluations`` passes per picture. The model's mode, hooks, gradients and device and the
+        global random numbers are as before, also after an exception.
+
+    >>> coarse, image = torch.tensor([[1.0]]), torch.zeros(1, 4, 4)
+    >>> image[0, :, 2:] = 1  # the model sees only the bright half
+    >>> result = upsample(coarse, image, lambda batch: batch.sum((1, 2, 3))[:, None], 0, evaluations=32, parts=4)
+    >>> result.evaluations, float(result.pixel_map.sum()), bool(result.pixel_map[0, 3] > result.pixel_map[0, 0])
+    (32, 16.0, True)
+    """
+    chosen = _settings(preset)
+    given = {
+        "evaluations": evaluations,
+        "segmenter": segmenter,
+        "parts": parts,
+        "scoring": scoring,
+        "fill": fill,
+        "link": link,
+        "depth": depth,
+        "temperature": temperature,
+        "budget": budget,
+        "seed": seed,
+    }
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    changes |= {name: value for name, value in (("base", base), ("max_gain", max_gain)) if value != "preset"}
+    settings = replace(chosen, **changes)
+    _checked_settings(settings)
+
+    start = time.perf_counter()
+    values = check.as_tensor("coarse", coarse)
+    check.finite("coarse", values)
+    images = check.as_tensor("image", image)
+    batched = images.ndim == 4
+    work = jobs(values, images if batched else images[None], target, picture, cells, batched=batched)
+    done = []
+    for job in work:
+        asked = engine(model, job.target, link=settings.link, device=device, autocast=autocast, chunk=chunk)
+        done.append(_one(job, asked, settings, progress))
+
+    back = check.like_input(coarse)
+    together = torch.stack if batched else lambda parts: parts[0]
+    segments, reasons, targets = (
+        tuple(parts) if batched else parts[0]
+        for parts in zip(*((d.refined.segments, d.refined.stop_reason, d.target) for d in done), strict=True)
+    )
+    return Upsampled(
+        pixel_map=back(together([d.pixel_map for d in done])),
+        scores=back(together([d.field for d in done])),
+        segments=segments,
+        evaluations=sum(d.refined.evaluations for d in done),
+        stop_reason=reasons,
+        mass_error=max(d.mass_error for d in done),
+        seconds=time.perf_counter() - start,
+        provenance={
+            "preset": preset if isinstance(preset, str) else DEFAULT if preset is None else "own",
+            "settings": settings.described(),
+            "model": _name(model),
+            "target": targets,
+            "versions": versions(),
+        },
+    )
+
+
+def explain(
+    model: nn.Module | Model,
+    image: Array,
+    target: Target = None,
+    *,
+    source: Literal["gradcam"] | Array = "gradcam",
+    layer: str | nn.Module | None = None,
+    preset: str | Settings | None = None,
+    evaluations: int | None = None,
+    picture: Array | None = None,
+    classes: Sequence[str] | None = None,
+    original: NDArray | None = None,
+    geometry: Geometry | None = None,
+    device: torch.device | str | None = None,
+    progress: Progress | None = None,
+) -> Explanation:
+    """Why the model said what it said about one picture: a coarse map from a source, upsampled.
+
+    Args:
+        model: an ``nn.Module`` (Grad-CAM needs gradients); any callable if ``source`` is a map of your own.
+        image: what the model takes, (C, H, W) or (1, C, H, W).
+        target: class index, a callable on the output, or None for the model's top class.
+        source: ``"gradcam"``, or a coarse map (h, w) made elsewhere.
+        layer: where Grad-CAM looks; None takes the last spatial layer and says why.
+        preset: see `usu.upsample`.
+        evaluations: see `usu.upsample`; Grad-CAM's own pass is counted apart.
+        picture: H x W x 3 in [0, 1], for segments and figures; made from ``image`` by min-max if absent.
+        classes: names, for the label of the result.
+        original: the file's own picture H x W x 3 in [0, 1] and
+        geometry: how ``image`` sits in it, so that overlays come at its own resolution.
+        device: where batches go if the model does not tell.
+        progress: called with the evaluations done and to do.
+    """
+    images = check.as_tensor("image", image)
+    if images.ndim == 3:
+        images = images[None]
+    if images.ndim != 4 or len(images) != 1:
+        raise ValueError(
+            f"`image` must be one picture, C x H x W; got {check.shape(images)}. Explain the pictures of a batch "
+            "one by one, or use usu.upsample."
+        )
+    coarse = _coarse(model, images, target, source, layer)
+    goal = target if callable(target) else coarse.targets[0] if coarse.targets else target
+    shown = as_numpy(displayable(images[0]) if picture is None else picture)
+    values = as_numpy(coarse.values[0]).astype(np.float64)
+    upsampled = upsample(
+        values,
+        images[0],
+        model,
+        goal,
+        preset=preset,
+        evaluations=evaluations,
+        picture=shown,
+        device=device,
+        progress=progress,
+    )
+    index = upsampled.provenance["target"]
+    if isinstance(index, int):
+        coarse = replace(coarse, targets=(index,))
+        label = classes[index] if classes is not None and index < len(classes) else f"class {index}"
+    else:
+        label = str(index)
+    return Explanation(coarse, values, upsampled, shown, label, original, geometry)
+
+
+@dataclass(frozen=True, eq=False)
+class _Done:
+    """One picture of a call, finished."""
+
+    pixel_map: Tensor
+    field: Tensor
+    refined: Refined
+    target: Any
+    mass_error: float
+
+
+def _one(job: Job, asked: Engine, settings: Settings, progress: Progress | None) -> _Done:
+    lattice = job.image.shape[-2:]
+    blank = torch.zeros(lattice, dtype=job.coarse.dtype, device=job.coarse.device)
+    cells, _ = partition_of(job.coarse, blank, job.cells)
+    scorer = Scorer(job, asked, settings, cells, progress)
+    segments = settings.segmenter(job.picture, settings.parts)
+    refined = refine(
+        scorer,
+        lambda labels, which, limit: split(
+            labels, which, job.picture, settings.segmenter, settings.children, limit=limit
+        ),
+        segments,
+        depth=settings.depth,
+        threshold=settings.threshold,
+        center=settings.center,
+        temperature=settings.mixing,
+        tolerance=settings.tolerance,
+        kind=settings.heterogeneity,
+        reach=settings.reach,
+        evaluations=settings.evaluations,
+        cost=scorer.cost,
+    )
+    field = refined.scores if job.several else refined.scores[0]
+    field = field.to(job.coarse.device)
+    base = None
+    if settings.base == "bilinear" and job.cells is None:
+        base = interpolate(job.coarse, (int(lattice[0]), int(lattice[1])), "bilinear")
+        base = base if isinstance(settings.budget, SoftPrior) else base.abs()
+    result = redistribute(
+        job.coarse, field, cells=job.cells, temperature=settings.temperature, potential=settings.potential,
+        budget=settings.budget, base=base, signed=settings.signed, max_gain=settings.max_gain,
+    )  # fmt: skip
+    error = _mass_error(result, job, field, cells, settings)
+    reason = refined.stop_reason
+    if settings.depth == 0 and refined.evaluations == settings.evaluations:
+        reason = StopReason.EVALUATIONS
+    return _Done(result, field, replace(refined, stop_reason=reason), scorer.target, error)
+
+
+def _mass_error(result: Tensor, job: Job, field: Tensor, cells: Partition, settings: Settings) -> float:
+    """Largest relative error of what the budget promises; a cell of no mass is measured against the mean mass."""
+    sums = cells.total(result.detach().reshape(-1, *cells.lattice))
+    if isinstance(settings.budget, SoftPrior):
+        flat = job.coarse.detach().double().reshape(-1, len(cells.sizes))
+        wanted = (flat * cells.sizes).sum(1, keepdim=True).expand(len(sums), 1)
+        sums = sums.sum(1, keepdim=True)
+    else:
+        budgets = cell_budgets(
+            job.coarse.detach().double(), field, cells=job.cells, budget=settings.budget, signed=settings.signed
+        )
+        wanted = budgets.reshape(-1, len(cells.sizes))
+    mean = wanted.abs().mean(1, keepdim=True)
+    scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)
+    return float(((sums - wanted).abs() / scale.where(scale > 0, 1)).max())
+
+
+def _coarse(model: Any, images: Tensor, target: Any, source: str | Array, layer: Any) -> CoarseMap:
+    if not isinstance(source, str):
+        values = check.as_tensor("source", source)
+        if values.ndim != 2:
+            raise ValueError(f"`source` must be one coarse map, h x w; got {check.shape(values)}. Pass a single map.")
+        known = (target,) if isinstance(target, int) else None
+        return CoarseMap(values[None], "", "made elsewhere", known, 0)
+    check.choice("source", source, ("gradcam",))
+    return gradcam(model, images, target, layer=layer)
+
+
+def _settings(preset: str | Settings | None) -> Settings:
+    if isinstance(preset, Settings):
+        return preset
+    name = DEFAULT if preset is None else preset
+    check.choice("preset", name, tuple(PRESETS))
+    return PRESETS[name]
+
+
+def _checked_settings(settings: Settings) -> None:
+    """Ask now, before the model is run, what the stages would ask later."""
+    check.choice("scoring", settings.scoring, ("sampled", "delete", "gradient", "unguided"))
+    check.positive_number("temperature", settings.temperature)
+    if settings.base not in ("bilinear", None):
+        raise ValueError(f"`base` must be 'bilinear' or None; got {settings.base!r}. Check the spelling.")
+    for name, least in (("parts", 1), ("depth", 0)):
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}. Use the preset's.")
+    wanted = settings.evaluations
+    if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1):
+        raise ValueError(
+            f"`evaluations` must be a whole number of at least 1; got {wanted!r}. For no evaluations use "
+            "scoring='unguided'."
+        )
+
+
+def _name(model: object) -> str:
+    kind = type(model)
+    if isinstance(model, nn.Module):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return getattr(model, "__name__", kind.__qualname__)

@@ -1,0 +1,85 @@
+"""Presets: a few lines of settings over one pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any, Literal
+
+from usu.perturb import Fill
+from usu.readout import Link
+from usu.redistribute import Budget, SoftPrior
+from usu.segment import Segmenter, Slic
+
+_SLIC = Slic()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the pipeline lets one choose. ``dataclasses.replace(usu.PRESETS["cell"], parts=400)`` changes one."""
+
+    #: Segments.
+    segmenter: Segmenter = _SLIC
+    parts: int = 200
+    #: Scores: ``"sampled"`` groups and a fit, ``"delete"`` one at a time, ``"gradient"`` one backward pass,
+    #: ``"unguided"`` no model at all.
+    scoring: Literal["sampled", "delete", "gradient", "unguided"] = "sampled"
+    #: The most model evaluations. Sampled scoring uses exactly so many; None: as many as the segments ask for.
+    evaluations: int | None = 300
+    fill: Fill = "blur"
+    link: Link = "logit"
+    mode: Literal["delete", "keep", "both"] = "delete"
+    fit: Literal["ridge", "kernel_shap"] = "ridge"
+    #: Refinement.
+    depth: int = 0
+    children: int = 4
+    threshold: float = 0.1
+    center: float = 0.1
+    mixing: float = 0.02
+    tolerance: float = 1e-3
+    heterogeneity: Literal["range", "diagonal"] = "range"
+    reach: Literal["pixel", "segment"] = "segment"
+    #: Redistribution.
+    temperature: float = 0.15
+    potential: Callable[[Any], Any] | None = None
+    budget: Budget = "cell"
+    base: Literal["bilinear"] | None = "bilinear"
+    signed: Literal["flip", "literal"] = "flip"
+    max_gain: float | None = 6.0
+    #: Of the random groups.
+    seed: int = 0
+
+    def described(self) -> dict[str, Any]:
+        """As numbers and texts, for a manifest."""
+        plain = (int, float, str, type(None))
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value if isinstance(value, plain) else repr(value) for name, value in values.items()}
+
+
+#: - ``paper``: as printed. Segments deleted one at a time, refined where the diagonal H-map answers, cells keep
+#:   their mass, no base measure, signs literal.
+#: - ``cell``: D1 exact. Sampled scores, a smooth base measure against seams, a ceiling against stray pixels.
+#: - ``soft``: only the total is kept. The coarse map is a prior with an exponent; most faithful to the model.
+#: - ``fast``: D1 exact, scores from one forward and one backward pass.
+PRESETS: Mapping[str, Settings] = MappingProxyType(
+    {
+        "paper": Settings(
+            parts=50,
+            scoring="delete",
+            evaluations=None,
+            depth=2,
+            heterogeneity="diagonal",
+            reach="pixel",
+            temperature=0.1,
+            base=None,
+            signed="literal",
+            max_gain=None,
+        ),
+        "cell": Settings(),
+        "soft": Settings(budget=SoftPrior(), max_gain=None),
+        "fast": Settings(scoring="gradient", evaluations=None),
+    }
+)
+#: What a user gets who says nothing: the masses of the map that was handed in are kept.
+DEFAULT = "cell"

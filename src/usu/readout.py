@@ -1,0 +1,147 @@
+"""From whatever a model returns to the numbers asked for: reading the output, choosing targets, the link.
+
+Everything here is a function of one output. Calling the model is `usu.forward`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from usu import _checks as check
+
+#: A class, several classes, a function of the raw output giving (N,) or (N, T), or None: the model's own top class.
+Target: TypeAlias = int | Sequence[int] | Callable[[Any], Tensor] | None
+#: What is measured of a class: its logit, its (log-)probability, or a column of a function of the logits.
+Link: TypeAlias = Literal["logit", "log_probability", "probability"] | Callable[[Tensor], Tensor]
+
+_LINKS = ("logit", "log_probability", "probability")
+
+
+def logits_of(output: object) -> Tensor:
+    """The (N, classes) tensor inside a model's output.
+
+    A tensor or array is taken as it is; of a dictionary, ``"logits"`` or else the first tensor; of an object with
+    ``.logits`` (a transformers ModelOutput), that; of a tuple or list, the first tensor.
+
+    >>> logits_of({"hidden": torch.zeros(2, 8), "logits": torch.ones(2, 3)}).shape
+    torch.Size([2, 3])
+    """
+    found = _find(output)
+    if found is None:
+        raise TypeError(
+            f"`model` must return a tensor, a tuple, a dictionary or a ModelOutput holding one; got "
+            f"{type(output).__name__}. Wrap the model, or pass a callable `target` that reads its output."
+        )
+    if found.ndim == 1:
+        return found[:, None]
+    if found.ndim > 2 and found[0, 0].numel() == 1:
+        return found.flatten(1)
+    if found.ndim != 2:
+        raise ValueError(
+            f"`model` must return one row of class values per picture, N x classes; got {check.shape(found)}. "
+            "Pass a callable `target` that reduces the output to one number per picture."
+        )
+    return found
+
+
+def _find(output: object) -> Tensor | None:
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, np.ndarray):
+        return torch.as_tensor(output)
+    # a ModelOutput is a dictionary too, with its logits under the same name
+    if isinstance(output, Mapping):
+        return _find(output["logits"]) if "logits" in output else _first(output.values())
+    if isinstance(getattr(output, "logits", None), Tensor):
+        return output.logits  # type: ignore[attr-defined, no-any-return]
+    if isinstance(output, (tuple, list)):
+        return _first(output)
+    return None
+
+
+def _first(values: Any) -> Tensor | None:
+    return next((_find(value) for value in values if isinstance(value, (Tensor, np.ndarray))), None)
+
+
+def checked_target(target: Target) -> tuple[int, ...] | Callable[[Any], Tensor] | None:
+    """Targets as a tuple of class indices, a callable, or None."""
+    if target is None or callable(target):
+        return target
+    if isinstance(target, (Tensor, np.ndarray)):
+        target = target.tolist()
+    many = list(target) if isinstance(target, Sequence) and not isinstance(target, str) else [target]
+    if not many:
+        raise ValueError("`target` must name at least one class; got an empty list. Pass None for the top class.")
+    for index in many:
+        if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
+            raise TypeError(
+                f"`target` must be a class index, a list of them, a callable or None; got {type(index).__name__}. "
+                "Look the index up in the model's list of classes."
+            )
+        if index < 0:
+            raise ValueError(f"`target` must be a class index of at least 0; got {index}. Count from the first class.")
+    return tuple(int(index) for index in many)
+
+
+def checked_link(link: Link, target: object) -> Link:
+    """A link that is known, and used where there are logits."""
+    if not callable(link):
+        check.choice("link", link, _LINKS)
+    if link != "logit" and callable(target):
+        raise ValueError(
+            "`link` must be 'logit' with a callable `target`, which reads the raw output; got "
+            f"{link!r}. Apply it inside the callable."
+        )
+    return link
+
+
+def top_class(output: object) -> int:
+    """The class with the largest value in the first row."""
+    return int(logits_of(output)[0].argmax())
+
+
+def read(output: object, target: tuple[int, ...] | Callable[[Any], Tensor], link: Link, rows: int) -> Tensor:
+    """(rows, T) values in float64: the targets' columns of link(logits), or what a callable target makes of them.
+
+    >>> read(torch.tensor([[0.0, 0.0, 5.0]]), (0, 2), "logit", 1)
+    tensor([[0., 5.]], dtype=torch.float64)
+    """
+    if callable(target):
+        return _columns("target", target(output), rows).double()
+    logits = logits_of(output)
+    classes = logits.shape[1]
+    if max(target) >= classes:
+        raise ValueError(
+            f"`target` must be a class index from 0 to {classes - 1}, because the model has {classes} classes; got "
+            f"{max(target)}. Look the index up in the model's list of classes."
+        )
+    if callable(link):
+        logits = _columns("link", link(logits), rows)
+        if logits.shape[1] != classes:
+            raise ValueError(
+                f"`link` must keep one column per class ({classes}); got {check.shape(logits)}. "
+                "For a single number per picture pass it as a callable `target`."
+            )
+    elif link != "logit":
+        logits = logits.double().log_softmax(1)
+        logits = logits.exp() if link == "probability" else logits
+    return _columns("model", logits[:, list(target)], rows).double()
+
+
+def _columns(name: str, values: object, rows: int) -> Tensor:
+    """(N,) or (N, T) -> (N, T), with as many rows as there were pictures."""
+    tensor = torch.as_tensor(values) if isinstance(values, (Tensor, np.ndarray)) else None
+    if tensor is not None and tensor.ndim == 1:
+        tensor = tensor[:, None]
+    if tensor is None or tensor.ndim != 2 or tensor.shape[0] != rows:
+        got = type(values).__name__ if tensor is None else check.shape(tensor)
+        raise ValueError(
+            f"`{name}` must return one row per picture; got {got} for {rows} pictures. "
+            "Keep the first dimension of the batch."
+        )
+    return tensor

@@ -1,0 +1,25 @@
+"""Scores -> finer scores, where they change: heterogeneity, boundary set, mixing, merge, stop, the loop."""
+
+from usu.refine.heterogeneity import boundary_segments, heterogeneity, strengths
+from usu.refine.loop import Refined, Split, refine
+from usu.refine.mixing import merge, mixing
+from usu.refine.normalise import UnitScale, recentre, unit_scale
+from usu.refine.purse import Score
+from usu.refine.stop import StopReason, changed
+
+__all__ = [
+    "Refined",
+    "Score",
+    "Split",
+    "StopReason",
+    "UnitScale",
+    "boundary_segments",
+    "changed",
+    "heterogeneity",
+    "merge",
+    "mixing",
+    "recentre",
+    "refine",
+    "strengths",
+    "unit_scale",
+]

@@ -1,0 +1,106 @@
+"""Where scores change: the H-map, and the segments it marks for refinement."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import max_pool2d, pad
+
+from usu import _checks as check
+from usu.types import Array, ArrayT
+
+
+def heterogeneity(scores: ArrayT, kind: Literal["range", "diagonal"] = "range") -> ArrayT:
+    """How much the score field Φ changes within 3 x 3 pixels.
+
+    - ``"range"``: H = max - min over the window. Answers at every edge.
+    - ``"diagonal"`` (the paper): H = Φ * [[-1, 0, 1], [0, 0, 0], [1, 0, -1]], the mixed derivative. Signed, and blind
+      to horizontal and vertical edges: a square of scores answers only at its corners.
+
+    Both repeat the border outwards.
+
+    Args:
+        scores: (..., H, W).
+        kind: see above.
+
+    Returns:
+        (..., H, W) in the library and dtype of ``scores``.
+
+    Guarantees:
+        Zero where the window is constant. ``"diagonal"`` is linear in the scores; ``"range"`` is at least 0 and scales
+        with |r| when the scores are multiplied by r.
+
+    >>> edge = torch.tensor([[0.0, 0.0, 0.0, 1.0, 1.0]])
+    >>> heterogeneity(edge).tolist()
+    [[0.0, 0.0, 1.0, 1.0, 0.0]]
+    >>> heterogeneity(edge, "diagonal").abs().tolist()
+    [[0.0, 0.0, 0.0, 0.0, 0.0]]
+    """
+    check.choice("kind", kind, ("range", "diagonal"))
+    field = check.as_tensor("scores", scores)
+    if field.ndim < 2:
+        raise ValueError(
+            f"`scores` must be (..., H, W); got {check.shape(field)}. Gather segment scores into a field first."
+        )
+    check.finite("scores", field)
+    flat = field.reshape(-1, 1, *field.shape[-2:])
+    if flat.dtype in (torch.float16, torch.bfloat16):
+        flat = flat.float()
+    h = _diagonal(flat) if kind == "diagonal" else _range(flat)
+    return check.like_input(scores)(h.reshape(field.shape))  # type: ignore[no-any-return]
+
+
+def boundary_segments(h: Array, segments: ArrayT, threshold: float) -> ArrayT:
+    """The labels of the segments worth splitting: max over the segment of |H| > threshold, sorted.
+
+    Args:
+        h: (..., H, W) from `heterogeneity`; over leading dimensions (several targets) the maximum counts.
+        segments: (H, W) integer labels, at least 0.
+        threshold: at least 0.
+
+    Returns:
+        A 1-D array of labels, in the library of ``segments``.
+
+    Guarantees: monotone; a lower threshold never gives fewer segments.
+
+    >>> boundary_segments(torch.tensor([[0.0, 0.2, -0.7]]), torch.tensor([[0, 1, 2]]), 0.1).tolist()
+    [1, 2]
+    """
+    level = check.real_number("threshold", threshold)
+    if level < 0:
+        raise ValueError(f"`threshold` must be at least 0; got {threshold}. Use 0 to split wherever scores change.")
+    labels = (strengths(h, segments) > level).nonzero().flatten()
+    if isinstance(segments, Tensor):
+        return labels.to(segments.device)
+    return labels.cpu().numpy()
+
+
+def strengths(h: Array, segments: Array) -> Tensor:
+    """The maximum of |H| over each segment, as a 1-D tensor indexed by label (0 for a label that is not used)."""
+    field = check.as_tensor("h", h).detach()
+    labels = check.any_tensor("segments", segments)
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"`segments` must hold integer labels; got {labels.dtype}. Convert it, e.g. to int64.")
+    if labels.ndim != 2 or field.shape[-2:] != labels.shape:
+        raise ValueError(
+            f"`segments` must be one label for each pixel of `h` ({check.shape(field)}); got {check.shape(labels)}. "
+            "Use the label map that the scores were gathered with."
+        )
+    low, high = (int(v) for v in torch.aminmax(labels))
+    if low < 0:
+        raise ValueError(f"`segments` must be at least 0; got {low}. Give every pixel a segment.")
+    strongest = field.abs().reshape(-1, *labels.shape).amax(0).flatten()
+    result = strongest.new_zeros(high + 1)
+    return result.scatter_reduce_(0, labels.long().flatten().to(field.device), strongest, "amax")
+
+
+def _diagonal(flat: Tensor) -> Tensor:
+    p = pad(flat, (1, 1, 1, 1), mode="replicate")
+    return (p[..., :-2, 2:] - p[..., :-2, :-2]) + (p[..., 2:, :-2] - p[..., 2:, 2:])
+
+
+def _range(flat: Tensor) -> Tensor:
+    # pooling ignores what lies outside, which for a maximum is the same as repeating the border
+    return max_pool2d(flat, 3, stride=1, padding=1) + max_pool2d(-flat, 3, stride=1, padding=1)

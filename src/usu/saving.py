@@ -1,0 +1,54 @@
+"""Writing results: all of a folder or nothing of it, and never over something that is there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from usu.results import Explanation
+
+
+def save_explanation(explanation: Explanation, directory: Path) -> Path:
+    """``maps.npz``, ``overlay.png``, ``panel.png`` and, last, ``manifest.json``, in a folder that was not there before.
+
+    Everything is written beside its final place and moved there in one step, so that an interruption or a full disk
+    leaves nothing behind.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise FileExistsError(
+            f"`directory` must not exist yet, or be empty; got {directory}, which holds something. "
+            "Choose another name, or remove it."
+        )
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+    try:
+        result = explanation.upsampled
+        np.savez_compressed(
+            draft / "maps.npz",
+            coarse=explanation.coarse,
+            pixel_map=result.pixel_map,
+            scores=result.scores,
+            **{f"segments_{depth}": labels for depth, labels in enumerate(result.segments)},
+        )
+        from PIL import Image
+
+        from usu.plot import overlay
+
+        Image.fromarray(overlay(*explanation.on_original())).save(draft / "overlay.png")
+        explanation.figure().savefig(draft / "panel.png")
+        text = json.dumps(explanation.manifest(), indent=2, ensure_ascii=False)
+        (draft / "manifest.json").write_text(text + "\n", encoding="utf-8")
+        draft.chmod(0o755)  # mkdtemp makes folders for one user only
+        if directory.exists():
+            directory.rmdir()
+        draft.rename(directory)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    return directory

@@ -1,0 +1,76 @@
+"""Segments that the user brings: a label map, or a stack of regions as SAM returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from usu.segment.geometry import checked, relabel
+from usu.segment.pieces import connected
+from usu.segment.segmenter import Segmenter, question
+from usu.segment.slic import Slic
+from usu.types import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The user's ``labels`` for the whole picture; inside a region, where they say nothing more, ``inner`` cuts on."""
+
+    labels: NDArray
+    inner: Segmenter = field(default_factory=Slic)
+
+    def __post_init__(self) -> None:
+        labels = relabel(self.labels).copy()
+        if labels.min() < 0:
+            raise ValueError(
+                "`labels` must be at least 0 everywhere; got negative ones. Give uncovered pixels a label of their own."
+            )
+        labels.flags.writeable = False
+        object.__setattr__(self, "labels", labels)
+
+    def __call__(self, picture: NDArray, parts: int, *, region: NDArray | None = None) -> NDArray:
+        """The given labels (whatever ``parts`` says), or the inner segmenter's for a ``region``."""
+        if region is not None:
+            return self.inner(picture, parts, region=region)
+        picture, _, _ = question(picture, parts, region)
+        if picture.shape[:2] != self.labels.shape:
+            raise ValueError(
+                f"`labels` must have the picture's size {picture.shape[:2]}; got {self.labels.shape}. "
+                "Resize and crop them exactly as the picture, with nearest-neighbour."
+            )
+        return self.labels.copy()
+
+
+def from_labels(labels: NDArray, *, inner: Segmenter | None = None) -> Given:
+    """A segmenter from an H x W integer label map; labels may have gaps, segments need not be connected.
+
+    >>> from_labels(np.array([[5, 5, 9]])).labels.tolist()
+    [[0, 0, 1]]
+    """
+    return Given(checked("labels", labels), Slic() if inner is None else inner)
+
+
+def from_masks(regions: NDArray | Sequence[NDArray], *, inner: Segmenter | None = None) -> Given:
+    """A segmenter from N x H x W boolean regions that may overlap and leave gaps, as SAM gives them.
+
+    Completed to a partition: where regions overlap the smaller one wins (the earlier one, if they are equally large),
+    uncovered pixels become one segment for each connected piece. Regions that are empty or wholly hidden vanish.
+
+    >>> dog, nose = np.array([[1, 1, 1, 0]]) > 0, np.array([[0, 1, 0, 0]]) > 0
+    >>> from_masks([nose, dog]).labels.tolist()
+    [[1, 0, 1, 2]]
+    """
+    stack = np.asarray(regions)
+    if stack.ndim != 3 or stack.shape[1] * stack.shape[2] == 0:
+        raise ValueError(f"`regions` must be N x H x W; got shape {stack.shape}. Stack regions of one size.")
+    if stack.dtype != bool:
+        raise TypeError(f"`regions` must be boolean; got {stack.dtype}. Compare first, e.g. `regions > 0.5`.")
+    sizes = stack.sum(axis=(1, 2))
+    labels = np.full(stack.shape[1:], -1, dtype=np.int64)
+    # painted over each other from large to small, and among equals from last to first
+    for n in np.lexsort((-np.arange(len(stack)), -sizes)):
+        labels[stack[n]] = n
+    bare = connected(np.where(labels < 0, 0, -1))
+    return Given(np.where(labels < 0, bare + len(stack), labels), Slic() if inner is None else inner)

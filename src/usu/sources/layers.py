@@ -1,0 +1,164 @@
+"""Layers of a model: found by name, listened to during one pass, chosen by what reaches the target."""
+
+from __future__ import annotations
+
+import difflib
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from usu import _checks as check
+from usu.sources.grids import Grid, find_grid
+
+#: Outputs kept while searching. The layer wanted is near the end, and so memory does not grow with depth.
+_KEPT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """One layer's output in one pass."""
+
+    name: str
+    output: Tensor
+    grid: Grid | None
+
+
+def find_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module]:
+    """The layer by its dotted name, or the module itself, as (name, module)."""
+    modules = dict(model.named_modules())
+    if isinstance(layer, nn.Module):
+        for name, module in modules.items():
+            if module is layer:
+                return name, module
+        raise ValueError(
+            f"`layer` must be part of the model; got a {type(layer).__name__} that is not in it. "
+            "Take it from this very model, or name it as in model.named_modules()."
+        )
+    if not isinstance(layer, str):
+        raise TypeError(
+            f"`layer` must be a name or a module; got {type(layer).__name__}. Leave it None to have it chosen."
+        )
+    if layer in modules and layer:
+        return layer, modules[layer]
+    names = [name for name in modules if name]
+    close = difflib.get_close_matches(layer, names, n=5, cutoff=0.4) or names[-5:]
+    raise ValueError(f"`layer` must name a layer of the model; got {layer!r}. Close are: {', '.join(close)}.")
+
+
+def candidates(model: nn.Module) -> dict[str, nn.Module]:
+    """Layers worth listening to when none was asked for: those with parameters below the model itself.
+
+    Activations and poolings only repeat what the layer before them says. A linear projection is left out because
+    inside attention it holds queries, keys and values, not features of places; its block comes right after it.
+    """
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if name and not isinstance(module, nn.Linear) and any(True for _ in module.parameters())
+    }
+
+
+@contextmanager
+def listen(
+    model: nn.Module, modules: Mapping[str, nn.Module], images: Tensor, *, only_grids: bool
+) -> Iterator[Sequence[Heard]]:
+    """Collect what ``modules`` return, in the order they finish; the hooks are gone afterwards.
+
+    What goes on to the next layer is a copy, so that one that works in place cannot change what was heard.
+    """
+    heard: deque[Heard] = deque(maxlen=_KEPT)
+    patches: set[tuple[int, int]] = set()
+    batch, size = images.shape[0], (images.shape[2], images.shape[3])
+
+    def note_patches(_module: nn.Module, _inputs: object, output: object) -> None:
+        if isinstance(output, Tensor) and output.ndim == 4:
+            patches.add((output.shape[2], output.shape[3]))
+
+    def keep_output(name: str, output: Any) -> Any:
+        tensor = output if isinstance(output, Tensor) else output[0] if _plain(output) else None
+        if not isinstance(tensor, Tensor) or not tensor.requires_grad:
+            return None
+        grid = find_grid(tuple(tensor.shape), batch, size, patches)
+        if grid is None and only_grids:
+            return None
+        heard.append(Heard(name, tensor, grid))
+        return tensor.clone() if output is tensor else type(output)([tensor.clone(), *output[1:]])
+
+    handles = [
+        module.register_forward_hook(note_patches) for module in model.modules() if isinstance(module, nn.Conv2d)
+    ]
+    handles += [
+        module.register_forward_hook(lambda _module, _inputs, output, name=name: keep_output(name, output))
+        for name, module in modules.items()
+    ]
+    try:
+        yield heard
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _plain(output: object) -> bool:
+    # a named tuple or a ModelOutput cannot be rebuilt from a list; the layers inside it are heard themselves
+    return type(output) in (tuple, list) and len(output) > 0  # type: ignore[arg-type]
+
+
+def gradients_at(score: Tensor, layers: Sequence[Heard], *, again: bool = False) -> tuple[Tensor | None, ...]:
+    """d(score) / d(output) of each layer, None where there is no way; the parameters' .grad stays as it is."""
+    outputs = [layer.output for layer in layers]
+    return torch.autograd.grad(score, outputs, retain_graph=again, allow_unused=True)
+
+
+def choose(layers: Sequence[Heard], score: Tensor) -> tuple[Heard, Tensor | None, str]:
+    """The last layer over the picture through which the score can be changed, its gradient, and why it is that one.
+
+    The head of a ViT that reads the class token alone leaves the patches of the last blocks' outputs without gradient;
+    then it is the layer before, usually the first norm of the last block.
+    """
+    if not layers:
+        raise ValueError(
+            "`model` must have a layer that lies over the picture (B x C x h x w, or tokens of a grid); found none. "
+            "Name one with `layer`, or bring a coarse map of your own."
+        )
+    # nearly always it is the very last one, and a backward pass through the head is all that is needed
+    last = gradients_at(score, layers[-1:], again=True)
+    if _reaches(layers[-1], last[0]):
+        return layers[-1], last[0], f"the last spatial layer ({_form(layers[-1])})"
+    gradients = gradients_at(score, layers)
+    for passed, (layer, gradient) in enumerate(reversed(list(zip(layers, gradients, strict=True)))):
+        if _reaches(layer, gradient):
+            later = f"{passed} later one has" if passed == 1 else f"{passed} later ones have"
+            return layer, gradient, f"the last spatial layer with a gradient ({_form(layer)}; {later} none there)"
+    return layers[-1], last[0], f"the last spatial layer ({_form(layers[-1])}); none has a gradient"
+
+
+def _form(layer: Heard) -> str:
+    if layer.grid is None:
+        return "no grid"
+    form = f"{layer.grid.height} x {layer.grid.width}"
+    if layer.grid.layout != "tokens":
+        return form
+    return f"{form} tokens after {layer.grid.prefix} without a place" if layer.grid.prefix else f"{form} tokens"
+
+
+def _reaches(layer: Heard, gradient: Tensor | None) -> bool:
+    return gradient is not None and layer.grid is not None and bool(layer.grid.arrange(gradient).count_nonzero())
+
+
+def grid_of(layer: Heard, images: Tensor) -> Grid:
+    """The grid of a layer asked for by name: as found, else a plain (B, C, h, w), else an error with the shape."""
+    if layer.grid is not None:
+        return layer.grid
+    shape = layer.output.shape
+    if len(shape) == 4 and shape[0] == len(images) and shape[2] * shape[3] > 1:
+        return Grid(shape[2], shape[3], "channels first")
+    raise ValueError(
+        f"`layer` must have an output that lies over the picture; got {layer.name!r} with "
+        f"{check.shape(layer.output)} for pictures of {check.shape(images)}. "
+        "Choose an earlier layer, or leave it None to have one chosen."
+    )

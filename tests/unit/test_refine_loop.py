@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from usu import refine, segment
+from usu.refine import StopReason
+
+PICTURE = np.random.default_rng(0).random((16, 16, 3))
+FIRST = segment.Grid()(PICTURE, 16)
+#: What is truly there: a soft disc, off centre.
+TRUTH = np.exp(-((np.mgrid[:16, :16][0] - 5) ** 2 + (np.mgrid[:16, :16][1] - 9) ** 2) / 8)
+
+
+class Effects:
+    """Scores a segment by the sum of what lies in it, one evaluation each, and keeps the bills."""
+
+    def __init__(self, *fields: np.ndarray, each: int = 1) -> None:
+        self.fields, self.each, self.calls = fields or (TRUTH,), each, []
+
+    def __call__(self, labels: np.ndarray, which: np.ndarray, budget: int | None) -> tuple[np.ndarray, int]:
+        self.calls.append((labels, which, budget))
+        sums = np.stack([np.bincount(labels.ravel(), field.ravel()) for field in self.fields])
+        return sums[:, which], self.each * len(which)
+
+
+def quarter(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndarray:
+    return segment.split(labels, which, PICTURE, segment.Grid(), 4, limit=limit)
+
+
+def test_depth_zero_scores_the_first_partition_only() -> None:
+    effects = Effects()
+    result = refine.refine(effects, quarter, FIRST, depth=0)
+    sums = np.bincount(FIRST.ravel(), TRUTH.ravel())
+    expected = (sums - sums.min()) / np.ptp(sums)
+    np.testing.assert_allclose(result.scores[0], expected[FIRST], atol=1e-12)
+    assert result.scores.dtype == torch.float64
+    assert (result.evaluations, result.stop_reason, len(effects.calls)) == (16, StopReason.DEPTH, 1)
+    assert len(result.fields) == len(result.segments) == len(result.segment_scores) == 1
+
+
+def test_one_step_by_hand() -> None:
+    effects = Effects()
+    result = refine.refine(effects, quarter, FIRST, depth=1)
+    coarse, fine = result.segments
+    raw = np.bincount(coarse.ravel(), TRUTH.ravel())
+    low, span = raw.min(), np.ptp(raw)
+    s0 = (raw - low) / span
+    field = s0[coarse]
+    extended = np.pad(field, 1, mode="edge")
+    h = np.array([[np.ptp(extended[i : i + 3, j : j + 3]) for j in range(16)] for i in range(16)])
+    marked = [p for p in range(16) if h[coarse == p].max() > 0.1]
+    assert 0 < len(marked) < 16
+    finer_raw = (np.bincount(fine.ravel(), TRUTH.ravel()) - low) / span
+    parent = segment.parents(fine, coarse)
+    s1 = np.empty(len(parent))
+    for c, p in enumerate(parent):
+        siblings = np.flatnonzero(parent == p)
+        assert len(siblings) == (4 if p in marked else 1)
+        mean = finer_raw[siblings].mean()  # tiles of equal size
+        s1[c] = np.clip(finer_raw[c] - mean + s0[p], 0, 1) if p in marked else s0[p]
+    alpha = 1 / (1 + np.exp((h - 0.1) / 0.02))
+    np.testing.assert_allclose(result.segment_scores[1][0], s1, atol=1e-12)
+    np.testing.assert_allclose(result.scores[0], alpha * field + (1 - alpha) * s1[fine], atol=1e-12)
+    assert result.evaluations == 16 + 4 * len(marked)
+    assert np.array_equal(effects.calls[1][1], np.flatnonzero(np.isin(parent, marked)))
+
+
+def test_refinement_comes_nearer_to_the_truth_when_edges_reach_through_their_segment() -> None:
+    per_pixel = (TRUTH - TRUTH.min()) / np.ptp(TRUTH)
+    errors = {}
+    for reach in ("pixel", "segment"):
+        fields = refine.refine(Effects(), quarter, FIRST, depth=2, reach=reach).fields
+        errors[reach] = [np.abs(field[0].numpy() - per_pixel).mean() for field in fields]
+    assert errors["segment"][1] < errors["segment"][0]
+    assert errors["pixel"][1] <= errors["pixel"][0]
+    assert errors["segment"][-1] < errors["pixel"][-1]
+
+
+def test_without_a_budget_the_functions_are_told_so() -> None:
+    effects, limits = Effects(), []
+
+    def spy(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndarray:
+        limits.append(limit)
+        return quarter(labels, which, limit)
+
+    refine.refine(effects, spy, FIRST, depth=1)
+    assert limits == [None]
+    assert [budget for _, _, budget in effects.calls] == [None, None]
+
+
+@pytest.mark.parametrize("each", [1, 2])
+@pytest.mark.parametrize("extra", range(0, 12))
+def test_a_short_budget_goes_to_the_most_heterogeneous_segments(extra: int, each: int) -> None:
+    effects = Effects(each=each)
+    result = refine.refine(effects, quarter, FIRST, depth=3, evaluations=16 * each + extra, cost=each, threshold=0.05)
+    assert result.evaluations <= 16 * each + extra
+    assert result.stop_reason is StopReason.EVALUATIONS
+    assert 16 * each + extra - result.evaluations < 2 * each
+    if extra < 2 * each:
+        assert len(result.fields) == 1
+        return
+    strength = refine.strengths(refine.heterogeneity(result.fields[0]), FIRST).numpy()
+    split = np.flatnonzero(np.bincount(segment.parents(result.segments[1], FIRST)) > 1)
+    whole = np.setdiff1d(np.arange(16), split)
+    assert strength[split].min() >= strength[whole].max()
+
+
+def test_scoring_at_a_fixed_price() -> None:
+    def sampled(labels: np.ndarray, which: np.ndarray, budget: int | None) -> tuple[torch.Tensor, int]:
+        assert budget is not None
+        values, _ = Effects()(labels, which, budget)
+        return torch.from_numpy(values), min(10, budget)
+
+    result = refine.refine(sampled, quarter, FIRST, depth=5, evaluations=25, cost=0, tolerance=0)
+    assert (len(result.fields), result.evaluations) == (3, 25)  # 10 + 10 + 5
+    assert result.stop_reason is StopReason.EVALUATIONS
+
+
+def test_reasons_to_stop() -> None:
+    run = partial(refine.refine, Effects(), quarter, FIRST)
+    assert run(depth=1).stop_reason is StopReason.DEPTH
+    assert run(depth=9, tolerance=0.5).stop_reason is StopReason.CONVERGED
+    assert len(run(depth=9, tolerance=0.5).fields) == 2
+    assert run(depth=9, threshold=1.0).stop_reason is StopReason.NOTHING_TO_REFINE
+    assert run(depth=9, evaluations=16).stop_reason is StopReason.EVALUATIONS
+    assert run(depth=1, evaluations=20).stop_reason is StopReason.EVALUATIONS  # the last level was cut short
+    assert run(depth=0, evaluations=16).stop_reason is StopReason.DEPTH
+    unsplittable = refine.refine(Effects(), lambda labels, which, limit: labels, FIRST, depth=9)
+    assert unsplittable.stop_reason is StopReason.NOTHING_TO_REFINE
+    assert unsplittable.evaluations == 16
+
+
+def test_constant_effects_give_one_half_everywhere_and_nothing_to_do() -> None:
+    result = refine.refine(Effects(np.ones((16, 16))), quarter, FIRST, depth=3)
+    assert torch.equal(result.scores, torch.full((1, 16, 16), 0.5, dtype=torch.float64))
+    assert result.stop_reason is StopReason.NOTHING_TO_REFINE
+
+
+def test_several_targets_share_segments_but_not_scales() -> None:
+    both = refine.refine(Effects(TRUTH, 100 * TRUTH + 7, np.ones((16, 16))), quarter, FIRST, depth=2)
+    alone = refine.refine(Effects(TRUTH), quarter, FIRST, depth=2)
+    assert both.scores.shape == (3, 16, 16)
+    assert both.evaluations == alone.evaluations
+    assert torch.allclose(both.scores[0], alone.scores[0], atol=1e-12)
+    assert torch.allclose(both.scores[0], both.scores[1], atol=1e-12)
+    assert torch.equal(both.scores[2], torch.full((16, 16), 0.5, dtype=torch.float64))
+
+
+def test_what_the_functions_do_to_their_arguments_stays_with_them() -> None:
+    def rude(labels: np.ndarray, which: np.ndarray, budget: int | None) -> tuple[np.ndarray, int]:
+        answer = Effects()(labels.copy(), which.copy(), budget)
+        labels[:] = 0
+        which[:] = 0
+        return answer
+
+    def vandal(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndarray:
+        answer = quarter(labels.copy(), which.copy(), limit)
+        labels[:] = 0
+        which[:] = 0
+        return answer
+
+    before = FIRST.copy()
+    result = refine.refine(rude, vandal, FIRST, depth=2)
+    assert np.array_equal(FIRST, before)
+    assert torch.equal(result.scores, refine.refine(Effects(), quarter, FIRST, depth=2).scores)
+
+
+def bad_score(values: Callable[[int], np.ndarray], used: int = 0) -> refine.Score:
+    return lambda labels, which, budget: (values(len(which)), used)
+
+
+@pytest.mark.parametrize(
+    ("score", "text"),
+    [
+        (bad_score(np.zeros), "shape targets x 16"),
+        (bad_score(lambda n: np.zeros((1, n + 1))), "shape targets x 16, .*; got 1 x 17"),
+        (bad_score(lambda n: np.full((1, n), np.nan)), "must be finite; got NaN"),
+        (bad_score(lambda n: np.zeros((1, n)), used=101), "must use at most 100 evaluations, its `budget`; got 101"),
+    ],
+)
+def test_bad_scores(score: refine.Score, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        refine.refine(score, quarter, FIRST, evaluations=100)
+
+
+def test_targets_may_not_change_on_the_way() -> None:
+    def moody(labels: np.ndarray, which: np.ndarray, budget: int | None) -> tuple[np.ndarray, int]:
+        values, used = Effects()(labels, which, budget)
+        return values if len(which) == 16 else np.tile(values, (2, 1)), used
+
+    with pytest.raises(ValueError, match="must return values of shape 1 x"):
+        refine.refine(moody, quarter, FIRST)
+
+
+@pytest.mark.parametrize(
+    ("split", "text"),
+    [
+        (lambda labels, which, limit: np.arange(256).reshape(16, 16), "at most 84 children, its `limit`; got 256"),
+        (lambda labels, which, limit: np.roll(labels, 1, 1), "must return labels that nest"),
+        (lambda labels, which, limit: labels[:8], "labels of shape"),
+        (lambda labels, which, limit: labels + 1, "must have labels 0 to P - 1"),
+    ],
+)
+def test_bad_splits(split: refine.Split, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        refine.refine(Effects(), split, FIRST, evaluations=100)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "text"),
+    [
+        ({"depth": -1}, ValueError, "`depth` must be at least 0; got -1"),
+        ({"depth": 1.0}, TypeError, "`depth` must be a whole number; got float"),
+        ({"evaluations": -1}, ValueError, "`evaluations` must be at least 0"),
+        ({"cost": -1}, ValueError, "`cost` must be at least 0"),
+        ({"kind": "sobel"}, ValueError, "`kind` must be one of"),
+        ({"reach": "far"}, ValueError, "`reach` must be one of 'pixel', 'segment'"),
+        ({"threshold": -0.1}, ValueError, "`threshold` must be at least 0"),
+        ({"tolerance": -0.1}, ValueError, "`tolerance` must be at least 0"),
+        ({"temperature": 0}, ValueError, "`temperature` must be greater than 0"),
+        ({"center": "x"}, TypeError, "`center` must be a number"),
+    ],
+)
+def test_bad_settings_cost_no_evaluations(settings: dict[str, object], error: type[Exception], text: str) -> None:
+    effects = Effects()
+    with pytest.raises(error, match=text):
+        refine.refine(effects, quarter, FIRST, **settings)  # type: ignore[arg-type]
+    assert not effects.calls
+
+
+def test_bad_partitions() -> None:
+    with pytest.raises(TypeError, match=r"`segments` must be H x W integer labels; got torch\.float64"):
+        refine.refine(Effects(), quarter, FIRST.astype(float))
+    with pytest.raises(ValueError, match="each of them used; got 0 to 30, 16 different"):
+        refine.refine(Effects(), quarter, FIRST * 2)
+    assert refine.refine(Effects(), quarter, torch.from_numpy(FIRST), depth=0).evaluations == 16

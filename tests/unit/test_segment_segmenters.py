@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import sys
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+from skimage import data
+from skimage.transform import resize
+
+from usu import segment
+from usu.errors import MissingExtraError
+
+SEGMENTERS = [
+    segment.Slic(),
+    segment.Felzenszwalb(),
+    segment.Grid(),
+    segment.Watershed(),
+    segment.Watershed("dynamics"),
+]
+SHAPES = [(1, 1), (1, 2), (2, 2), (1, 50), (40, 1), (17, 401), (23, 31)]
+
+
+def ids(value: object) -> str:
+    return repr(value)
+
+
+@cache
+def photograph(height: int = 96, width: int = 128) -> np.ndarray:
+    picture = resize(data.chelsea() / 255.0, (height, width))
+    picture.flags.writeable = False
+    return picture
+
+
+def pictures(shape: tuple[int, int]) -> dict[str, np.ndarray]:
+    ramp = np.linspace(0, 1, shape[0] * shape[1]).reshape(*shape, 1).repeat(3, axis=2)
+    return {
+        "constant": np.full((*shape, 3), 0.5),
+        "noise": np.random.default_rng(0).random((*shape, 3)),
+        "ramp": ramp,
+        "photograph": photograph(*shape),
+    }
+
+
+def assert_answers(labels: np.ndarray, parts: int, region: np.ndarray) -> None:
+    assert labels.dtype == np.int64
+    assert labels.shape == region.shape
+    assert np.array_equal(labels >= 0, region)
+    assert np.all(labels[~region] == -1)
+    inside = np.unique(labels[region])
+    assert np.array_equal(inside, np.arange(len(inside)))
+    assert 1 <= len(inside) <= parts
+
+
+def assert_connected(labels: np.ndarray) -> None:
+    assert segment.connected(labels).max() == labels.max()
+
+
+@pytest.mark.parametrize("segmenter", SEGMENTERS, ids=ids)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_and_picture_gives_a_connected_partition(
+    segmenter: segment.Segmenter, shape: tuple[int, int]
+) -> None:
+    for picture in pictures(shape).values():
+        for parts in (1, 2, 4, 30):
+            labels = segmenter(picture, parts)
+            assert_answers(labels, parts, np.ones(shape, dtype=bool))
+            assert_connected(labels)
+
+
+@pytest.mark.parametrize("segmenter", SEGMENTERS, ids=ids)
+def test_regions_of_odd_forms(segmenter: segment.Segmenter) -> None:
+    picture = photograph(24, 30)
+    rows, columns = np.mgrid[:24, :30]
+    ring = np.abs(np.hypot(rows - 12, columns - 15) - 8) < 1.5
+    diagonal = rows == columns
+    two = (rows < 6) | (rows > 18)
+    one = (rows == 3) & (columns == 4)
+    for region in (ring, diagonal, two, one, np.ones_like(ring)):
+        for parts in (2, 5):
+            labels = segmenter(picture, parts, region=region)
+            assert_answers(labels, parts, region)
+            assert_connected(labels)
+    dust = np.random.default_rng(1).random((24, 30)) < 0.2  # more pieces than parts: the number wins
+    assert_answers(segmenter(picture, 3, region=dust), 3, dust)
+
+
+@pytest.mark.parametrize("segmenter", SEGMENTERS, ids=ids)
+def test_the_same_picture_gives_the_same_segments(segmenter: segment.Segmenter) -> None:
+    picture = photograph()
+    np.random.seed(0)
+    first = segmenter(picture, 20)
+    np.random.seed(1)
+    state = np.random.get_state()[1].copy()
+    assert np.array_equal(segmenter(picture, 20), first)
+    assert np.array_equal(np.random.get_state()[1], state)
+
+
+@pytest.mark.parametrize("segmenter", SEGMENTERS, ids=ids)
+def test_the_picture_is_not_changed(segmenter: segment.Segmenter) -> None:
+    picture = photograph().copy()
+    before = picture.copy()
+    segmenter(picture, 20, region=np.ones(picture.shape[:2], dtype=bool))
+    assert np.array_equal(picture, before)
+
+
+@pytest.mark.parametrize("segmenter", SEGMENTERS, ids=ids)
+@pytest.mark.parametrize("parts", [5, 50, 150])
+def test_about_as_many_as_asked_for_on_a_photograph(segmenter: segment.Segmenter, parts: int) -> None:
+    assert segmenter(photograph(), parts).max() + 1 >= 0.75 * parts
+
+
+@pytest.mark.parametrize("segmenter", [s for s in SEGMENTERS if not isinstance(s, segment.Grid)], ids=ids)
+def test_two_colours_are_told_apart(segmenter: segment.Segmenter) -> None:
+    picture = np.zeros((20, 30, 3))
+    picture[:, 11:] = (1, 0.5, 0)
+    labels = segmenter(picture, 2)
+    assert labels.max() == 1
+    assert np.array_equal(labels == labels[0, 0], picture[..., 0] == 0)
+
+
+@pytest.mark.parametrize("segmenter", [segment.Felzenszwalb(), segment.Slic(), segment.Watershed()], ids=ids)
+def test_colours_outside_a_region_do_not_matter(segmenter: segment.Segmenter) -> None:
+    picture = photograph(40, 40)
+    region = np.zeros((40, 40), dtype=bool)
+    region[8:30, 5:33] = True
+    other = np.where(region[..., None], picture, 1 - picture)
+    assert np.array_equal(segmenter(picture, 6, region=region), segmenter(other, 6, region=region))
+
+
+def test_few_parts_of_a_photograph() -> None:
+    for parts in (2, 3, 4):  # with so few, seeds on a lattice can all end up in one segment
+        assert segment.Slic()(photograph(224, 224), parts).max() + 1 == parts
+
+
+def test_slic_always_cuts_what_can_be_cut() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        height, width = rng.integers(1, 9, 2)
+        region = segment.connected(rng.integers(0, 2, (height, width))) == 0
+        labels = segment.Slic()(rng.random((height, width, 3)), 4, region=region)
+        assert labels.max() >= min(1, region.sum() - 1)
+
+
+def test_compactness_makes_segments_compact() -> None:
+    picture = photograph()
+    ragged, compact = (segment.boundary(segment.Slic(compactness=c)(picture, 40)).sum() for c in (1, 100))
+    assert compact < 0.8 * ragged
+
+
+def test_grid_tiles_are_even() -> None:
+    sizes = np.bincount(segment.Grid()(np.zeros((21, 50, 3)), 10).ravel())
+    assert len(sizes) == 10
+    assert sizes.max() <= 1.3 * sizes.min()
+    assert segment.Grid()(np.zeros((17, 401, 3)), 50).max() + 1 == 50
+
+
+def test_slic_is_fast_enough() -> None:
+    picture = photograph(224, 224)
+    segment.Slic()(picture, 200)
+    fastest = min(_seconds(lambda: segment.Slic()(picture, 200)) for _ in range(5))
+    assert fastest < 0.15
+
+
+def _seconds(call: object) -> float:
+    start = time.process_time()
+    call()  # type: ignore[operator]
+    return time.process_time() - start
+
+
+def test_watershed_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "higra", None)
+    with pytest.raises(MissingExtraError, match=r"usu-xai\[higra\]"):
+        segment.Watershed()(photograph(), 4)
+
+
+@pytest.mark.parametrize("segmenter", [*SEGMENTERS, segment.from_labels(np.zeros((8, 9), dtype=int))], ids=ids)
+def test_every_segmenter_is_a_segmenter(segmenter: object) -> None:
+    assert isinstance(segmenter, segment.Segmenter)
+
+
+@pytest.mark.parametrize("segmenter", SEGMENTERS, ids=ids)
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"picture": np.zeros((4, 4))}, ValueError, r"`picture` must be H x W x 3; got shape \(4, 4\)"),
+        ({"picture": np.zeros((4, 4, 3), dtype=np.uint8)}, TypeError, "Divide 8-bit pictures by 255"),
+        ({"picture": np.full((4, 4, 3), 2.0)}, ValueError, r"must lie in \[0, 1\]; got values from 2 to 2"),
+        ({"picture": np.full((4, 4, 3), np.nan)}, ValueError, r"must lie in \[0, 1\]; got values from nan"),
+        ({"picture": [[0.0]]}, TypeError, "must be a numpy array; got list"),
+        ({"parts": 0}, ValueError, "`parts` must be at least 1; got 0"),
+        ({"parts": 2.5}, TypeError, "`parts` must be a whole number; got float"),
+        ({"region": np.ones((3, 4), dtype=bool)}, ValueError, r"`region` must be boolean with the picture's shape"),
+        ({"region": np.ones((4, 4))}, ValueError, "got float64"),
+        ({"region": np.zeros((4, 4), dtype=bool)}, ValueError, "must hold at least one pixel; got none"),
+    ],
+)
+def test_bad_questions(
+    segmenter: segment.Segmenter, change: dict[str, object], error: type[Exception], text: str
+) -> None:
+    question = {"picture": np.zeros((4, 4, 3)), "parts": 2, "region": None, **change}
+    with pytest.raises(error, match=text):
+        segmenter(question["picture"], question["parts"], region=question["region"])  # type: ignore[arg-type]
+
+
+def test_bad_settings() -> None:
+    with pytest.raises(ValueError, match="`compactness` must be greater than 0; got 0"):
+        segment.Slic(compactness=0)
+    with pytest.raises(ValueError, match="`smoothing` must be at least 0; got -1"):
+        segment.Slic(smoothing=-1)
+    with pytest.raises(ValueError, match="`smoothing` must be at least 0; got -1"):
+        segment.Felzenszwalb(smoothing=-1)
+    with pytest.raises(ValueError, match="`tries` must be at least 1; got 0"):
+        segment.Felzenszwalb(tries=0)
+    with pytest.raises(ValueError, match="`by` must be one of 'area', 'dynamics', 'volume'; got 'depth'"):
+        segment.Watershed("depth")  # type: ignore[arg-type]
