@@ -54,7 +54,7 @@ class Engine:
     def aim(self, picture: Array) -> Reference:
         """One pass on the picture itself: fixes the target where it was None, and gives the value to compare with."""
         image = self.place(picture)
-        with _undisturbed(self.model, image.device), torch.no_grad():
+        with undisturbed(self.model, image.device), torch.no_grad():
             output, channels_last = self._call(image[None])
             target = self.target if self.target is not None else (top_class(output),)
             values = read(output, target, self.link, 1)
@@ -75,7 +75,7 @@ class Engine:
         chunk = self.chunk or _default_chunk(image, self.device)
         values: list[Tensor] = []
         done, runner = 0, self
-        with _undisturbed(self.model, self.device or image.device), torch.no_grad():
+        with undisturbed(self.model, self.device or image.device), torch.no_grad():
             while done < count:
                 rows = slice(done, min(done + chunk, count))
                 size = rows.stop - rows.start
@@ -98,7 +98,7 @@ class Engine:
 
     def slope(self, picture: Array) -> tuple[Tensor, Tensor]:
         """Values (T,) and their derivatives (T, C, H, W) by the picture: one forward pass, one backward per target."""
-        with _undisturbed(self.model, self.device), torch.inference_mode(False), torch.enable_grad():
+        with undisturbed(self.model, self.device), torch.inference_mode(False), torch.enable_grad():
             leaf = self.place(picture).detach().clone().requires_grad_()
             # a copy goes in, because a first layer that works in place may not touch a leaf
             output, _ = self._call(leaf[None].clone())
@@ -213,7 +213,7 @@ def engine(
 
 
 @contextmanager
-def _undisturbed(model: Model, device: torch.device | None) -> Iterator[None]:
+def undisturbed(model: Model, device: torch.device | None) -> Iterator[None]:
     """Evaluation mode inside; every training flag and every random number generator as before, afterwards.
 
     The flags are set one by one: `Module.train` may be overridden to do more than set a flag, such as merge weights.

@@ -29,6 +29,7 @@ class Job:
 def jobs(
     coarse: Tensor, images: Tensor, target: Any, picture: Array | None, cells: Array | None, *, batched: bool
 ) -> list[Job]:
+    """One job per picture, with shapes checked against each other."""
     if images.ndim != 4:
         raise ValueError(
             f"`image` must be C x H x W or B x C x H x W; got {check.shape(images[0])}. Pass what the model takes."

@@ -19,7 +19,7 @@ from usu.jobs import Job, displayable, jobs
 from usu.models.preparation import Geometry
 from usu.partition import Partition
 from usu.perturb import Fill
-from usu.presets import DEFAULT, PRESETS, Settings
+from usu.presets import EXPLAIN_DEFAULT, PRESETS, UPSAMPLE_DEFAULT, Settings
 from usu.readout import Link, Target
 from usu.redistribute import Budget, SoftPrior, cell_budgets, redistribute
 from usu.refine import Refined, StopReason, refine
@@ -144,7 +144,7 @@ def upsample(
         mass_error=max(d.mass_error for d in done),
         seconds=time.perf_counter() - start,
         provenance={
-            "preset": preset if isinstance(preset, str) else DEFAULT if preset is None else "own",
+            "preset": "own" if isinstance(preset, Settings) else preset or UPSAMPLE_DEFAULT,
             "settings": settings.described(),
             "model": _name(model),
             "target": targets,
@@ -177,7 +177,7 @@ def explain(
         target: class index, a callable on the output, or None for the model's top class.
         source: ``"gradcam"``, or a coarse map (h, w) made elsewhere.
         layer: where Grad-CAM looks; None takes the last spatial layer and says why.
-        preset: see `usu.upsample`.
+        preset: as in `usu.upsample`; None is ``"soft"``: the total is kept and follows the model most faithfully.
         evaluations: see `usu.upsample`; Grad-CAM's own pass is counted apart.
         picture: H x W x 3 in [0, 1], for segments and figures; made from ``image`` by min-max if absent.
         classes: names, for the label of the result.
@@ -203,7 +203,7 @@ def explain(
         images[0],
         model,
         goal,
-        preset=preset,
+        preset=EXPLAIN_DEFAULT if preset is None else preset,
         evaluations=evaluations,
         picture=shown,
         device=device,
@@ -299,7 +299,7 @@ def _coarse(model: Any, images: Tensor, target: Any, source: str | Array, layer:
 def _settings(preset: str | Settings | None) -> Settings:
     if isinstance(preset, Settings):
         return preset
-    name = DEFAULT if preset is None else preset
+    name = UPSAMPLE_DEFAULT if preset is None else preset
     check.choice("preset", name, tuple(PRESETS))
     return PRESETS[name]
 

@@ -28,6 +28,8 @@ class Panel:
     picture: NDArray | None = None
     note: str = ""
     limits: tuple[float, float] | None = None
+    #: Colours end at this quantile, so that a few bright pixels do not darken the rest; the bar says so with a point.
+    quantile: float = 1.0
     labels: NDArray | None = None
 
 
@@ -81,7 +83,7 @@ def explanation_figure(explanation: Explanation) -> Any:
             "coarse map", coarse, note=f"{coarse.shape[0]} x {coarse.shape[1]}, layer {explanation.source.layer or '?'}"
         ),
         Panel("bilinear", interpolate(coarse, (height, width), "bilinear"), picture),
-        Panel("USU", explanation.first_map, picture, note=f"mass error {result.mass_error:.0e}"),
+        Panel("USU", explanation.first_map, picture, f"mass error {result.mass_error:.0e}", quantile=0.995),
     ]
     for depth, labels in enumerate(result.segments):
         panels.append(
@@ -102,7 +104,7 @@ def overlay(picture: NDArray, field: NDArray) -> NDArray:
         from matplotlib import colormaps
     except ImportError:
         raise MissingExtraError("matplotlib", "plot", "Drawing an overlay") from None
-    name, low, high = colours(field)
+    name, low, high = colours(field, 0.995)
     unit = np.clip((field - low) / (high - low), 0, 1)
     strength = np.nan_to_num(np.abs(2 * unit - 1) if name == TWO_SIGNS else unit)[..., None]
     colour = colormaps[name](np.nan_to_num(unit))[..., :3]
@@ -112,9 +114,9 @@ def overlay(picture: NDArray, field: NDArray) -> NDArray:
     return np.asarray(np.rint(255 * np.where(seen, mixed, 0.4 * grey)), dtype=np.uint8)
 
 
-def colours(field: NDArray) -> tuple[str, float, float]:
+def colours(field: NDArray, quantile: float = 1.0) -> tuple[str, float, float]:
     """Colour map and limits: from zero for one sign, symmetric around zero for two."""
-    low, high = float(np.nanmin(field)), float(np.nanmax(field))
+    low, high = float(np.nanquantile(field, 1 - quantile)), float(np.nanquantile(field, quantile))
     if low < 0 < high:
         reach = max(-low, high)
         return TWO_SIGNS, -reach, reach
@@ -133,7 +135,7 @@ def _draw(canvas: Any, axes: Any, panel: Panel) -> None:
         if panel.picture is not None:
             axes.imshow(panel.picture, cmap="gray", vmin=0, vmax=1)
     else:
-        name, low, high = colours(panel.field)
+        name, low, high = colours(panel.field, panel.quantile)
         low, high = panel.limits or (low, high)
         grey = panel.picture is not None
         if panel.picture is not None:
@@ -142,7 +144,9 @@ def _draw(canvas: Any, axes: Any, panel: Panel) -> None:
         shown = axes.imshow(
             panel.field, cmap=name, vmin=low, vmax=high, interpolation="nearest", alpha=0.75 if grey else 1
         )
-        bar = canvas.colorbar(shown, ax=axes, fraction=0.046, pad=0.03)
+        bar = canvas.colorbar(
+            shown, ax=axes, fraction=0.046, pad=0.03, extend="max" if panel.quantile < 1 else "neither"
+        )
         bar.ax.tick_params(labelsize=6)
         bar.formatter.set_powerlimits((-3, 3))
     if panel.labels is not None:

@@ -12,7 +12,8 @@ from usu.readout import Link
 from usu.redistribute import Budget, SoftPrior
 from usu.segment import Segmenter, Slic
 
-_SLIC = Slic()
+#: A little smoothing, or segments fray along fur and grain.
+_SLIC = Slic(smoothing=1.0)
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,11 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
             max_gain=None,
         ),
         "cell": Settings(),
-        "soft": Settings(budget=SoftPrior(), max_gain=None),
+        "soft": Settings(budget=SoftPrior(), temperature=0.3, max_gain=None),
         "fast": Settings(scoring="gradient", evaluations=None),
     }
 )
-#: What a user gets who says nothing: the masses of the map that was handed in are kept.
-DEFAULT = "cell"
+#: A map that is handed in keeps its masses: what `usu.upsample` does if nothing is said.
+UPSAMPLE_DEFAULT = "cell"
+#: A picture that is explained to a person is shown as the model sees it: what `usu.explain` does if nothing is said.
+EXPLAIN_DEFAULT = "soft"

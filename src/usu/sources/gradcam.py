@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.forward import _undisturbed
+from usu.forward import undisturbed
 from usu.readout import checked_target, logits_of
 from usu.sources.layers import candidates, choose, find_layer, gradients_at, grid_of, listen
 from usu.types import Array
@@ -75,7 +75,7 @@ def gradcam(
     maps: list[Tensor] = []
     classes: list[int] = []
     # a caller's no_grad() or inference_mode() must not reach in here
-    with _undisturbed(model, home), torch.inference_mode(False), torch.enable_grad():
+    with undisturbed(model, home), torch.inference_mode(False), torch.enable_grad():
         for start in range(0, len(pictures), chunk):
             part = slice(start, start + chunk)
             leaf = pictures[part].detach().to(home).clone().requires_grad_()
