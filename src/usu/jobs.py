@@ -41,7 +41,9 @@ def jobs(
         grid = "K" if cells is not None else "h x w"
         wanted = f"{count} x {grid} or {count} x T x {grid}" if batched else f"{grid} or T x {grid}"
         raise ValueError(f"`coarse` must be {wanted} for this `image`; got {check.shape(coarse)}. One map per picture.")
+    _cover(coarse, images, cells)
     targets = _per_picture(target, count, batched=batched)
+    agree(lead[-1] if len(lead) == 1 + batched else 1, _alike(targets))
     shown = [None] * count if picture is None else list(_pictures(picture, images, batched=batched))
     return [
         Job(
@@ -67,6 +69,43 @@ def _per_picture(target: Any, count: int, *, batched: bool) -> list[Any]:
             "pass a list of lists."
         )
     return list(target)
+
+
+def _cover(coarse: Tensor, images: Tensor, cells: Array | None) -> None:
+    """Every coarse value needs a place in the picture."""
+    (height, width), size = images.shape[-2:], check.shape(images[0, 0])
+    if cells is None and (coarse.shape[-2] > height or coarse.shape[-1] > width):
+        raise ValueError(
+            f"`coarse` must be no finer than `image` ({size}); got {check.shape(coarse)}. "
+            "Every cell needs a pixel; pass a larger picture, or give the cells with `cells`."
+        )
+    labels = None if cells is None else check.any_tensor("cells", cells)
+    if labels is not None and tuple(labels.shape) != (height, width):
+        raise ValueError(
+            f"`cells` must give every pixel of `image` ({size}) one label; got {check.shape(labels)}. "
+            "The pictures of a batch share them."
+        )
+
+
+def _alike(targets: list[Any]) -> int:
+    """How many targets each picture has; 0 where they are not in a list."""
+    counts = [len(goal) if isinstance(goal, (list, tuple)) else 0 for goal in targets]
+    if len(set(counts)) > 1:
+        got = ", ".join(f"a list of {n}" if n else "no list" for n in counts)
+        raise ValueError(
+            f"`target` must have the same form for every picture, one class or equally many in a list; got {got}. "
+            "Give pictures with other numbers of targets a call of their own."
+        )
+    return counts[0]
+
+
+def agree(maps: int, targets: int) -> None:
+    """One map or one target may serve several of the other; several of both go in pairs."""
+    if maps > 1 and targets > 1 and maps != targets:
+        raise ValueError(
+            f"`coarse` must hold one map for all targets or one for each of the {targets}; got {maps}. "
+            "Leave out maps or targets."
+        )
 
 
 def _pictures(picture: Array, images: Tensor, *, batched: bool) -> NDArray:

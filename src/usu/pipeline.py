@@ -15,10 +15,10 @@ from usu import _checks as check
 from usu._arguments import partition_of
 from usu.forward import Engine, Model, Progress, engine
 from usu.interpolate import interpolate
-from usu.jobs import Job, displayable, jobs
+from usu.jobs import Job, agree, displayable, jobs
 from usu.models.preparation import Geometry
 from usu.partition import Partition
-from usu.perturb import Fill
+from usu.perturb import Fill, fill_named
 from usu.presets import EXPLAIN_DEFAULT, PRESETS, UPSAMPLE_DEFAULT, Settings
 from usu.readout import Link, Target
 from usu.redistribute import Budget, SoftPrior, cell_budgets, redistribute
@@ -70,7 +70,8 @@ def upsample(
             output; None for the model's top class.
         preset: ``"paper"``, ``"fast"``, ``"cell"``, ``"soft"``, or `Settings`. None is ``"cell"``: every cell keeps
             the mass it came with.
-        evaluations: the most model evaluations per picture; sampled scoring makes exactly so many.
+        evaluations: the most model evaluations per picture. Sampled scoring makes exactly so many, unless
+            refinement ends before the last depth or no score can change the result (a map of zeros).
         cells: labels of the coarse values' cells, where they are no grid.
         picture: what the segmenter sees, (B,) H x W x 3 in [0, 1]; made from ``image`` by min-max if absent.
         segmenter: see `usu.segment`.
@@ -114,7 +115,7 @@ def upsample(
         "seed": seed,
     }
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    changes |= {name: value for name, value in (("base", base), ("max_gain", max_gain)) if value != "preset"}
+    changes |= {name: value for name, value in (("base", base), ("max_gain", max_gain)) if not _as_preset(value)}
     settings = replace(chosen, **changes)
     _checked_settings(settings)
 
@@ -122,12 +123,13 @@ def upsample(
     values = check.as_tensor("coarse", coarse)
     check.finite("coarse", values)
     images = check.as_tensor("image", image)
+    check.finite("image", images)
     batched = images.ndim == 4
     work = jobs(values, images if batched else images[None], target, picture, cells, batched=batched)
-    done = []
-    for job in work:
-        asked = engine(model, job.target, link=settings.link, device=device, autocast=autocast, chunk=chunk)
-        done.append(_one(job, asked, settings, progress))
+    engines = [
+        engine(model, job.target, link=settings.link, device=device, autocast=autocast, chunk=chunk) for job in work
+    ]
+    done = [_one(job, asked, settings, progress) for job, asked in zip(work, engines, strict=True)]
 
     back = check.like_input(coarse)
     together = torch.stack if batched else lambda parts: parts[0]
@@ -214,7 +216,7 @@ def explain(
         coarse = replace(coarse, targets=(index,))
         label = classes[index] if classes is not None and index < len(classes) else f"class {index}"
     else:
-        label = str(index)
+        label = "no class asked for" if index is None else str(index)
     return Explanation(coarse, values, upsampled, shown, label, original, geometry)
 
 
@@ -251,8 +253,10 @@ def _one(job: Job, asked: Engine, settings: Settings, progress: Progress | None)
         evaluations=settings.evaluations,
         cost=scorer.cost,
     )
-    field = refined.scores if job.several else refined.scores[0]
-    field = field.to(job.coarse.device)
+    # a callable target may turn out to hold several
+    several = job.several or len(refined.scores) > 1
+    agree(job.coarse.reshape(-1, len(cells.sizes)).shape[0], len(refined.scores))
+    field = (refined.scores if several else refined.scores[0]).to(job.coarse.device)
     base = None
     if settings.base == "bilinear" and job.cells is None:
         base = interpolate(job.coarse, (int(lattice[0]), int(lattice[1])), "bilinear")
@@ -263,25 +267,30 @@ def _one(job: Job, asked: Engine, settings: Settings, progress: Progress | None)
     )  # fmt: skip
     error = _mass_error(result, job, field, cells, settings)
     reason = refined.stop_reason
-    if settings.depth == 0 and refined.evaluations == settings.evaluations:
+    if settings.depth == 0 and scorer.spent == settings.evaluations:
         reason = StopReason.EVALUATIONS
-    return _Done(result, field, replace(refined, stop_reason=reason), scorer.target, error)
+    refined = replace(refined, evaluations=scorer.spent, stop_reason=reason)
+    return _Done(result, field, refined, scorer.target, error)
 
 
 def _mass_error(result: Tensor, job: Job, field: Tensor, cells: Partition, settings: Settings) -> float:
-    """Largest relative error of what the budget promises; a cell of no mass is measured against the mean mass."""
+    """Largest relative error of what the budget promises; a cell of no mass is measured against the mean mass.
+
+    A total is measured against the mass of both signs, because they may cancel.
+    """
     sums = cells.total(result.detach().reshape(-1, *cells.lattice))
     if isinstance(settings.budget, SoftPrior):
         flat = job.coarse.detach().double().reshape(-1, len(cells.sizes))
         wanted = (flat * cells.sizes).sum(1, keepdim=True).expand(len(sums), 1)
         sums = sums.sum(1, keepdim=True)
+        scale = (flat * cells.sizes).abs().sum(1, keepdim=True).expand_as(sums)
     else:
         budgets = cell_budgets(
             job.coarse.detach().double(), field, cells=job.cells, budget=settings.budget, signed=settings.signed
         )
         wanted = budgets.reshape(-1, len(cells.sizes))
-    mean = wanted.abs().mean(1, keepdim=True)
-    scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)
+        mean = wanted.abs().mean(1, keepdim=True)
+        scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)
     return float(((sums - wanted).abs() / scale.where(scale > 0, 1)).max())
 
 
@@ -307,19 +316,39 @@ def _settings(preset: str | Settings | None) -> Settings:
 def _checked_settings(settings: Settings) -> None:
     """Ask now, before the model is run, what the stages would ask later."""
     check.choice("scoring", settings.scoring, ("sampled", "delete", "gradient", "unguided"))
-    check.positive_number("temperature", settings.temperature)
-    if settings.base not in ("bilinear", None):
-        raise ValueError(f"`base` must be 'bilinear' or None; got {settings.base!r}. Check the spelling.")
-    for name, least in (("parts", 1), ("depth", 0)):
+    check.choice("mode", settings.mode, ("delete", "keep", "both"))
+    check.choice("fit", settings.fit, ("ridge", "kernel_shap"))
+    fill_named(settings.fill)
+    if not callable(settings.segmenter):
+        raise TypeError(
+            f"`segmenter` must be callable as (picture, parts, region=...); got {type(settings.segmenter).__name__}. "
+            "Take one of usu.segment."
+        )
+    # one pixel is enough for the operator to look at its own settings
+    pixel = torch.zeros(1, 1)
+    redistribute(
+        pixel, pixel, temperature=settings.temperature, potential=settings.potential, budget=settings.budget,
+        signed=settings.signed, max_gain=settings.max_gain,
+    )  # fmt: skip
+    if settings.base is not None and not (isinstance(settings.base, str) and settings.base == "bilinear"):
+        got = repr(settings.base) if isinstance(settings.base, str) else type(settings.base).__name__
+        raise ValueError(f"`base` must be 'bilinear' or None; got {got}. Check the spelling.")
+    for name, least in (("parts", 1), ("depth", 0), ("seed", 0)):
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}. Use the preset's.")
     wanted = settings.evaluations
+    if wanted is None and settings.scoring == "sampled":
+        raise ValueError("`evaluations` must be a number for sampled scores; got None. 300 is a good start.")
     if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1):
         raise ValueError(
             f"`evaluations` must be a whole number of at least 1; got {wanted!r}. For no evaluations use "
             "scoring='unguided'."
         )
+
+
+def _as_preset(value: object) -> bool:
+    return isinstance(value, str) and value == "preset"
 
 
 def _name(model: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Generic
@@ -57,6 +57,8 @@ class Explanation:
     #: The file's own picture and how the model's input sits in it, where there is one.
     original: NDArray | None = None
     geometry: Geometry | None = None
+    #: What was asked for, as the caller likes to remember it; written into the manifest.
+    request: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def pixel_map(self) -> NDArray:
@@ -103,6 +105,7 @@ class Explanation:
             "mass_error": self.upsampled.mass_error,
             "stop_reason": reason.name if isinstance(reason, StopReason) else [r.name for r in reason],
             **self.upsampled.provenance,
+            "request": dict(self.request),
         }
 
 
@@ -121,5 +124,5 @@ def versions() -> dict[str, str]:
 
 
 def as_numpy(array: Array) -> NDArray:
-    """A copy out of the graph, on the CPU."""
+    """Out of the graph, on the CPU; the memory is shared where it can be."""
     return array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else array

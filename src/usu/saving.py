@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ def save_explanation(explanation: Explanation, directory: Path) -> Path:
             f"`directory` must not exist yet, or be empty; got {directory}, which holds something. "
             "Choose another name, or remove it."
         )
+    new = [folder for folder in directory.parents if not folder.exists()]
     directory.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
@@ -50,5 +52,8 @@ def save_explanation(explanation: Explanation, directory: Path) -> Path:
         draft.rename(directory)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
+        with suppress(OSError):  # someone else may have come to use them meanwhile
+            for folder in new:
+                folder.rmdir()
         raise
     return directory

@@ -17,7 +17,7 @@ from usu.interpolate import interpolate
 from usu.potentials import Potential
 from usu.redistribute import Budget, Hybrid, SoftIWMR, SoftPrior, cell_budgets, redistribute
 from usu.rivals import size_of
-from usu.types import Array, ArrayT, Guarantee, Upsampler
+from usu.types import GUARANTEES, Array, ArrayT, Guarantee, Upsampler
 
 _NONE: frozenset[Guarantee] = frozenset()
 
@@ -234,6 +234,22 @@ def by_name(name: str) -> Upsampler:
             return upsampler
     known = ", ".join(upsampler.name for upsampler in BUILT_IN)
     raise ValueError(f"`name` must be a built-in upsampler; got {name!r}. Choose one of {known}.")
+
+
+def guarantee_table() -> str:
+    """What every built-in upsampler declares, as the Markdown table of the README.
+
+    >>> for line in guarantee_table().splitlines()[:4]:
+    ...     print(line)
+    | upsampler | D1 | D1-G | mass | D2 | D3 | D4 | D4' |
+    |---|---|---|---|---|---|---|---|
+    | `nearest` | yes | yes | yes | yes |  | yes | yes |
+    | `bilinear` |  |  |  |  |  |  |  |
+    """
+    rows = [["upsampler", *GUARANTEES]]
+    rows += [[f"`{u.name}`", *("yes" if g in u.guarantees else "" for g in GUARANTEES)] for u in BUILT_IN]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
 def _scores(picture: Array) -> Array:

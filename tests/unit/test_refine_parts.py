@@ -13,7 +13,8 @@ CASES = ["cold", "constant_scores", "grid_7_to_28", "grid_not_divisible", "signe
 
 @pytest.mark.parametrize("case", CASES)
 def test_reference_vectors(vectors: Path, case: str) -> None:
-    known = np.load(vectors / f"{case}.npz")
+    with np.load(vectors / f"{case}.npz") as stored:
+        known = dict(stored)
     for library in (np.asarray, torch.from_numpy):
         h = refine.heterogeneity(library(known["scores"]), "diagonal")
         assert isinstance(h, type(library(known["scores"])))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from usu.cli import audit
+from usu.cli import audit, compare, doctor, explain
 from usu.errors import UsuError
 
 app = typer.Typer(
@@ -19,7 +19,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("explain")(explain.explain)
+app.command("compare")(compare.compare)
 app.command("audit")(audit.audit)
+app.command("doctor")(doctor.doctor)
 
 
 def _version(wanted: bool) -> None:

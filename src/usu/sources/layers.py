@@ -122,7 +122,7 @@ def choose(layers: Sequence[Heard], score: Tensor) -> tuple[Heard, Tensor | None
     """
     if not layers:
         raise ValueError(
-            "`model` must have a layer that lies over the picture (B x C x h x w, or tokens of a grid); found none. "
+            "`model` must have a layer that lies over the picture (B x C x h x w, or tokens of a grid); got none. "
             "Name one with `layer`, or bring a coarse map of your own."
         )
     # nearly always it is the very last one, and a backward pass through the head is all that is needed

@@ -1,0 +1,106 @@
+"""``usu doctor``: what is installed, what is missing and what it would be good for."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+
+#: Extra -> (distribution, what it is for).
+EXTRAS = {
+    "demo": ("efficientnet_lite_pytorch", "the embedded ImageNet network"),
+    "plot": ("matplotlib", "figures and overlays"),
+    "onnx": ("onnxruntime", "scoring with ONNX models"),
+    "higra": ("higra", "hierarchical watershed segments"),
+    "pytorch-grad-cam": ("grad-cam", "maps of pytorch-grad-cam"),
+    "captum": ("captum", "maps of Captum"),
+    "torchcam": ("torchcam", "maps of torchcam"),
+    "timm": ("timm", "models by timm name"),
+    "transformers": ("transformers", "models from a transformers folder"),
+    "quantus": ("quantus", "evaluation with Quantus"),
+}
+REQUIRED = ("torch", "numpy", "scipy", "scikit-image", "Pillow", "typer", "rich")
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+    """Show the environment: versions, devices, extras, and whether the embedded network runs."""
+    found = examination()
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("usu-xai", found["usu-xai"])
+    table.add_row("python", found["python"])
+    for name, version in found["required"].items():
+        table.add_row(name, version or "MISSING")
+    for name, state in found["devices"].items():
+        table.add_row(f"device {name}", state)
+    for name, extra in found["extras"].items():
+        missing = f"not installed; for {extra['for']}: pip install 'usu-xai\\[{name}]'"
+        table.add_row(f"extra {name}", extra["version"] or missing)
+    table.add_row("torchvision", found["torchvision"])
+    table.add_row("embedded network", found["embedded network"])
+    Console(soft_wrap=True).print(table)
+
+
+def examination() -> dict[str, Any]:
+    """Everything ``usu doctor`` says, as plain values."""
+    import torch
+
+    devices = {"cpu": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"}
+    for index in range(torch.cuda.device_count()):
+        devices[f"cuda:{index}"] = torch.cuda.get_device_name(index)
+    if torch.backends.mps.is_available():
+        devices["mps"] = "available"
+    return {
+        "usu-xai": _version("usu-xai"),
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        "required": {name: _version(name) for name in REQUIRED},
+        "devices": devices,
+        "extras": {name: {"version": _version(package), "for": use} for name, (package, use) in EXTRAS.items()},
+        "torchvision": _torchvision(),
+        "embedded network": _embedded(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _torchvision() -> str:
+    """Only asked here, because someone asked: the library itself never imports it unasked."""
+    version = _version("torchvision")
+    if version is None:
+        return "not installed; only needed for torchvision and timm models"
+    try:
+        import torchvision  # noqa: F401
+    except (ImportError, RuntimeError, OSError) as error:
+        return (
+            f"{version}, BROKEN beside this torch ({str(error).splitlines()[0]}). Install the build that matches torch."
+        )
+    return version
+
+
+def _embedded() -> str:
+    from usu.errors import UsuError
+    from usu.models import load
+
+    try:
+        loaded = load()
+        import torch
+
+        with torch.no_grad():
+            outputs = loaded.model(torch.zeros(1, 3, 224, 224))
+    except (UsuError, RuntimeError, OSError) as error:
+        return f"not usable: {error}"
+    return f"{loaded.name}, {outputs.shape[1]} classes"

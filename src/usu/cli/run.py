@@ -1,0 +1,133 @@
+"""What the commands share: a model by name, settings from options, a progress bar with evaluations per second."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from usu.types import NDArray
+
+if TYPE_CHECKING:
+    from usu.models import Geometry, Loaded
+    from usu.pictures import Picture
+    from usu.presets import Settings
+
+BUDGETS = ("cell", "iwmr", "hybrid", "soft")
+
+
+def settings_from(
+    preset: str,
+    *,
+    budget: str | None = None,
+    temperature: float | None = None,
+    depth: int | None = None,
+    evaluations: int | None = None,
+    seed: int | None = None,
+) -> Settings:
+    """A preset with what was asked for changed."""
+    from usu import _checks as check
+    from usu.presets import PRESETS
+    from usu.redistribute import SoftPrior
+
+    check.choice("preset", preset, tuple(PRESETS))
+    changes: dict[str, Any] = {"temperature": temperature, "depth": depth, "evaluations": evaluations, "seed": seed}
+    if budget is not None:
+        check.choice("budget", budget, BUDGETS)
+        changes["budget"] = SoftPrior() if budget == "soft" else budget
+    return replace(PRESETS[preset], **{name: value for name, value in changes.items() if value is not None})
+
+
+def prepared(loaded: Loaded, picture: Picture) -> tuple[Any, Geometry, NDArray]:
+    """The model's input, how it sits in the picture, and the same part as a person sees it."""
+    tensor, geometry = loaded.prepare(picture.pixels)
+    return tensor, geometry, seen(picture.unit, geometry)
+
+
+def seen(unit: NDArray, geometry: Geometry) -> NDArray:
+    """The part of a picture (H x W x 3 in [0, 1]) that the model sees, at the size it sees it."""
+    from PIL import Image
+
+    top, left, bottom, right = geometry.box
+    size = (geometry.input[1], geometry.input[0])
+    pixels = Image.fromarray(np.rint(255 * unit).astype(np.uint8))
+    cut = pixels.resize(size, Image.Resampling.BICUBIC, box=(left, top, right, bottom))
+    return np.asarray(cut, dtype=np.float32) / np.float32(255)
+
+
+class Bars:
+    """Progress on a terminal: pictures, and evaluations per second of the one at work. Silent elsewhere."""
+
+    def __init__(self, bars: Any, pictures: int) -> None:
+        self._bars = bars
+        self._all = bars.add_task("pictures", total=pictures) if pictures > 1 else None
+        self._one: Any = None
+
+    def start(self, name: str, evaluations: int | None) -> None:
+        """The next picture begins."""
+        if self._one is not None:
+            self._bars.remove_task(self._one)
+        self._one = self._bars.add_task(name, total=evaluations)
+
+    def evaluated(self, done: int, total: int) -> None:
+        """The pipeline's progress callback."""
+        self._bars.update(self._one, completed=done, total=total)
+
+    def finish(self) -> None:
+        """A picture is done."""
+        if self._all is not None:
+            self._bars.advance(self._all)
+
+
+@contextmanager
+def bars(pictures: int, *, quiet: bool) -> Iterator[Bars]:
+    """Bars on standard error, so that standard output stays what a script expects."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class _Speed(ProgressColumn):
+        """Evaluations per second."""
+
+        def render(self, task: Any) -> Text:
+            return Text(f"{task.speed:.0f}/s" if task.speed else "")
+
+    console = Console(stderr=True)
+    shown = not quiet and console.is_terminal
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Speed(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+        yield Bars(progress, pictures)
+
+
+def coarse_from(path: Path) -> NDArray:
+    """A user's own coarse map from a .npy file."""
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(
+            f"`--source` must be gradcam or a .npy file with one h x w array; got {path} ({error}). "
+            "Write it with numpy.save."
+        ) from error
+    if not isinstance(values, np.ndarray) or values.ndim != 2 or not np.issubdtype(values.dtype, np.number):
+        kind = f"{values.dtype} of {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+        raise ValueError(
+            f"`--source` must be gradcam or a .npy file with one h x w array; got {kind}. Save a single map."
+        )
+    return values.astype(np.float64)
+
+
+def note(sentence: str, *, quiet: bool = False) -> None:
+    """A remark for a person, on standard error."""
+    if not quiet:
+        sys.stderr.write(f"usu: {sentence}\n")

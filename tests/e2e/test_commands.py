@@ -1,0 +1,245 @@
+"""The real command, real pictures, the real network: what a person types and what they get."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from skimage import data
+
+FEW = ("--evaluations", "24", "--quiet")
+
+
+def usu(*arguments: object, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "usu.cli", *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=300, env=environment())
+    assert done.returncode == expect, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+def size(path: Path) -> tuple[int, int]:
+    with Image.open(path) as picture:
+        return picture.size
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photographs")
+    Image.fromarray(data.chelsea()).save(folder / "chelsea.png")
+    Image.fromarray(data.coffee()).save(folder / "coffee.jpg", quality=92)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def explained(photographs: Path) -> Path:
+    """One run that several tests look at."""
+    done = usu("explain", "chelsea.png", "coffee.jpg", "--out", "out", "--json", *FEW, cwd=photographs)
+    (photographs / "answer.json").write_text(done.stdout)
+    assert not done.stderr  # silent in pipes
+    return photographs
+
+
+def test_classes_masses_and_files(explained: Path) -> None:
+    answer = json.loads((explained / "answer.json").read_text())
+    assert answer["failed"] == []
+    cat, cup = answer["explained"]
+    assert "cat" in cat["label"]
+    assert any(word in cup["label"] for word in ("espresso", "cup"))
+    for result in (cat, cup):
+        folder = explained / result["folder"]
+        assert sorted(p.name for p in folder.iterdir()) == ["manifest.json", "maps.npz", "overlay.png", "panel.png"]
+        maps = arrays(folder / "maps.npz")
+        assert maps["pixel_map"].shape == (224, 224)
+        mass = maps["coarse"].sum() * (224 / 7) ** 2
+        assert maps["pixel_map"].sum() == pytest.approx(mass, rel=1e-9)
+        assert result["evaluations"] == 24
+        assert result["mass_error"] < 1e-9
+        assert result["source"]["layer"] == "_bn1"
+        assert result["settings"]["evaluations"] == 24
+        assert result["versions"]["torch"]
+    assert size(explained / "out/chelsea/overlay.png") == (451, 300)  # the photograph's own size
+    assert size(explained / "out/coffee/overlay.png") == (600, 400)
+    assert size(explained / "out/coffee/panel.png")[0] > 1000
+
+
+def test_a_second_run_goes_on_where_the_first_was(explained: Path) -> None:
+    before = (explained / "out/chelsea/manifest.json").stat().st_mtime_ns
+    start = time.perf_counter()
+    done = usu("explain", "chelsea.png", "coffee.jpg", "--out", "out", *FEW, cwd=explained)
+    assert (explained / "out/chelsea/manifest.json").stat().st_mtime_ns == before
+    assert "-> out/chelsea" in done.stdout
+    assert time.perf_counter() - start < 60
+    assert sorted(p.name for p in (explained / "out").iterdir()) == ["chelsea", "coffee"]
+
+
+def test_another_request_gets_a_folder_of_its_own(explained: Path) -> None:
+    done = usu(
+        "explain", "chelsea.png", "--out", "out2", "--preset", "fast", "--target", "tabby", "--quiet", cwd=explained
+    )
+    assert "tabby" in done.stdout
+    usu("explain", "chelsea.png", "--out", "out2", "--preset", "fast", "--target", "lynx", "--quiet", cwd=explained)
+    assert sorted(p.name for p in (explained / "out2").iterdir()) == ["chelsea", "chelsea-2"]
+    maps = arrays(explained / "out2/chelsea/maps.npz")
+    cells = maps["pixel_map"].reshape(7, 32, 7, 32).sum((1, 3))
+    np.testing.assert_allclose(cells, maps["coarse"] * 1024, rtol=1e-9, atol=1e-12)  # `fast` keeps every cell's mass
+
+
+def test_bad_pictures_are_reported_and_the_good_ones_kept(explained: Path) -> None:
+    mixed = explained / "mixed"
+    mixed.mkdir()
+    (mixed / "a_text.jpg").write_text("not a picture")
+    whole = (explained / "coffee.jpg").read_bytes()
+    (mixed / "b_truncated.jpg").write_bytes(whole[: len(whole) // 3])
+    Image.fromarray(data.camera()).save(mixed / "c_grey.png")
+    Image.fromarray(np.dstack([data.chelsea(), np.full((300, 451), 128, np.uint8)])).save(mixed / "d_rgba.png")
+    Image.new("RGB", (1, 1), "red").save(mixed / "e_pixel.png")
+    Image.fromarray(np.tile(data.chelsea()[:17], (1, 9, 1))[:, :4001]).save(mixed / "f_thin.png")
+    upright = Image.fromarray(data.chelsea())
+    exif = upright.getexif()
+    exif[0x0112] = 6
+    upright.rotate(90, expand=True).save(mixed / "g_rotated.jpg", exif=exif, quality=95)
+    done = usu("explain", "mixed", "--out", "out3", "--preset", "fast", "--quiet", cwd=explained, expect=1)
+    assert sorted(p.name for p in (explained / "out3").iterdir()) == [
+        "c_grey",
+        "d_rgba",
+        "e_pixel",
+        "f_thin",
+        "g_rotated",
+    ]
+    assert done.stderr.count("\n") == 2
+    assert "a_text.jpg cannot be read" in done.stderr
+    assert "b_truncated.jpg cannot be read" in done.stderr
+    assert size(explained / "out3/g_rotated/overlay.png") == (451, 300)
+    assert size(explained / "out3/f_thin/overlay.png") == (4001, 17)
+    assert "cat" in json.loads((explained / "out3/g_rotated/manifest.json").read_text())["label"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("missing.png",), "missing.png"),
+        (("chelsea.png", "--target", "unicorn"), "`target` must name a class of the model; got 'unicorn'"),
+        (("chelsea.png", "--target", "1000"), "`target` must be a class index from 0 to 999; got 1000."),
+        (("chelsea.png", "--preset", "best"), "`preset` must be one of 'paper', 'cell', 'soft', 'fast'; got 'best'."),
+        (("chelsea.png", "--budget", "big"), "`budget` must be one of 'cell', 'iwmr', 'hybrid', 'soft'; got 'big'."),
+        (("chelsea.png", "--layer", "_bn7"), "_bn7"),
+        (("chelsea.png", "--temperature", "0"), "`temperature` must be greater than 0; got 0.0."),
+        (("chelsea.png", "--evaluations", "0"), "`evaluations` must be a whole number of at least 1; got 0."),
+        (("chelsea.png", "--model", "nothing.onnx"), "nothing.onnx"),
+        (("chelsea.png", "--source", "chelsea.png"), "`--source` must be gradcam or a .npy file with one h x w array"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_code_two(
+    photographs: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = usu("explain", *arguments, "--out", "never", "--quiet", cwd=photographs, expect=2)
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert not (photographs / "never").exists()
+
+
+def test_interrupting_keeps_what_is_finished(photographs: Path) -> None:
+    for index in range(6):
+        Image.fromarray(data.chelsea()).resize((300 + index, 300)).save(photographs / f"long_{index}.png")
+    command = [sys.executable, "-m", "usu.cli", "explain", "long_*.png", "--out", "long", "--evaluations", "60"]
+    process = subprocess.Popen(
+        command, cwd=photographs, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    )
+    deadline = time.monotonic() + 200
+    while not (photographs / "long/long_0/manifest.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, complaint = process.communicate(timeout=100)
+    assert process.returncode == 130, complaint
+    assert "interrupted; " in complaint
+    assert "Traceback" not in complaint
+    kept = sorted(p.name for p in (photographs / "long").iterdir())
+    assert kept
+    assert len(kept) < 6
+    for name in kept:  # whole folders, no drafts
+        assert (photographs / "long" / name / "manifest.json").exists()
+    assert "long_0" in output
+
+
+def test_own_model_and_own_map(photographs: Path) -> None:
+    (photographs / "mine.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "def bright():\n"
+        "    model = nn.Sequential(nn.Conv2d(3, 2, 3, stride=8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
+        "    torch.nn.init.constant_(model[0].weight, 0.1)\n"
+        "    prepare = lambda pixels: torch.from_numpy(pixels[:96, :128].copy()).permute(2, 0, 1).float() / 255\n"
+        "    return model, prepare\n"
+    )
+    done = usu("explain", "chelsea.png", "--model", "mine.py:bright", "--out", "mine", "--json", *FEW, cwd=photographs)
+    (result,) = json.loads(done.stdout)["explained"]
+    assert result["label"].startswith("class ")
+    assert arrays(photographs / "mine/chelsea/maps.npz")["pixel_map"].shape == (96, 128)
+    np.save(photographs / "map.npy", np.array([[0.0, 1.0], [2.0, 3.0]]))
+    arguments = ("--model", "mine.py:bright", "--source", "map.npy", "--preset", "cell", "--out", "own")
+    usu("explain", "chelsea.png", *arguments, *FEW, cwd=photographs)
+    maps = arrays(photographs / "own/chelsea/maps.npz")
+    cells = maps["pixel_map"].reshape(2, 48, 2, 64).sum((1, 3))
+    np.testing.assert_allclose(cells, np.array([[0, 1], [2, 3]]) * 48 * 64, rtol=1e-9)
+
+
+def test_compare(photographs: Path) -> None:
+    done = usu("compare", "chelsea.png", "--out", "figures/compare.png", *FEW, cwd=photographs)
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert "moved 0.0% of the mass" in lines["nearest"]
+    assert "moved 0.0% of the mass" not in lines["bilinear"]
+    assert all(f"USU {name}" in done.stdout for name in ("paper", "cell", "soft", "fast"))
+    assert size(photographs / "figures/compare.png")[0] > 1000
+    again = usu("compare", "chelsea.png", "--out", "figures/compare.png", *FEW, cwd=photographs, expect=2)
+    assert "`--out` must not exist yet" in again.stderr
+
+
+def test_doctor(photographs: Path) -> None:
+    found = json.loads(usu("doctor", "--json", cwd=photographs).stdout)
+    assert found["required"]["torch"].startswith("2.")
+    assert found["extras"]["plot"]["version"]
+    assert found["embedded network"] == "efficientnet_lite0, 1000 classes"
+    assert "torch" in usu("doctor", cwd=photographs).stdout
+
+
+def test_audit_of_ones_own_upsampler(photographs: Path) -> None:
+    (photographs / "ours.py").write_text(
+        "import usu\n"
+        "def leaky(coarse, picture):\n"
+        "    return 0.999 * usu.redistribute(coarse, picture)\n"
+        "class Promising:\n"
+        "    name = 'promising'\n"
+        "    guarantees = frozenset({'D1'})\n"
+        "    def __call__(self, coarse, picture):\n"
+        "        return leaky(coarse, picture)\n"
+    )
+    done = usu("audit", "ours:leaky", "--trials", "5", cwd=photographs)
+    assert "leaky: every promise kept" in done.stdout  # it promised nothing
+    broken = usu("audit", "ours:Promising", "--trials", "5", "--json", "--figure", "drawn", cwd=photographs, expect=1)
+    assert json.loads(broken.stdout)[0]["findings"]["D1"]["verdict"] == "violated"
+    assert (photographs / "drawn/audit_promising.png").exists()
+    missing = usu("audit", "nowhere:nothing", cwd=photographs, expect=2)
+    assert "must be importable as package.module:function" in missing.stderr
+
+
+def test_version_and_help(photographs: Path) -> None:
+    assert usu("--version", cwd=photographs).stdout.startswith("usu-xai ")
+    assert all(name in usu("--help", cwd=photographs).stdout for name in ("explain", "compare", "audit", "doctor"))
