@@ -1,5 +1,10 @@
-"""``python -m benchmarks``: every benchmark, one after the other."""
+"""``python -m benchmarks [operator] [pipeline] [imports]``: all of them if none is named."""
 
-from benchmarks import operator
+import sys
 
-operator.main()
+from benchmarks import imports, operator, pipeline
+
+BENCHMARKS = {"operator": operator.main, "pipeline": pipeline.main, "imports": imports.main}
+
+for name in sys.argv[1:] or BENCHMARKS:
+    BENCHMARKS[name]()

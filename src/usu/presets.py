@@ -22,7 +22,7 @@ class Settings:
 
     #: Segments.
     segmenter: Segmenter = _SLIC
-    parts: int = 200
+    parts: int = 100
     #: Scores: ``"sampled"`` groups and a fit, ``"delete"`` one at a time, ``"gradient"`` one backward pass,
     #: ``"unguided"`` no model at all.
     scoring: Literal["sampled", "delete", "gradient", "unguided"] = "sampled"

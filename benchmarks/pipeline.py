@@ -1,0 +1,77 @@
+"""`usu.upsample` against bare forward passes of the same engine, and ONNX Runtime against eager torch."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from skimage import data
+
+import usu
+from usu.models import load
+
+EVALUATIONS = 300
+
+
+def best(call: Callable[[], object], repeats: int = 3) -> float:
+    """The shortest of a few runs: what the code takes, without what else the machine does."""
+    taken = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+def main() -> None:
+    loaded = load()
+    image, _ = loaded.prepare(data.chelsea())
+    source = usu.gradcam(loaded.model, image[None], layer=loaded.layer)
+    coarse, target = source.values[0], source.targets[0]
+    engine = usu.forward.engine(loaded.model, target)
+    batch = image.expand(64, -1, -1, -1)
+
+    def bare() -> object:
+        return engine.evaluate(image, EVALUATIONS, lambda rows: batch[: rows.stop - rows.start])
+
+    def whole() -> object:
+        return usu.upsample(coarse, image, loaded.model, target, evaluations=EVALUATIONS)
+
+    bare()
+    passes, upsampled = best(bare), best(whole)
+    print("\n## upsample with 300 evaluations, EfficientNet-Lite0, 224 x 224\n")
+    print(f"bare passes {passes:.2f} s, upsample {upsampled:.2f} s, ratio {upsampled / passes:.3f}")
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lite0.onnx"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                loaded.model, (image[None],), str(path), dynamo=False, input_names=["image"],
+                dynamic_axes={"image": {0: "batch"}},
+            )  # fmt: skip
+        segments = usu.segment.Slic(smoothing=1.0)(
+            image.permute(1, 2, 0).sub(image.min()).div(5).clamp(0, 1).numpy(), 100
+        )
+        timings, scores = {}, {}
+        for name, model, settings in (
+            ("eager torch", loaded.model, {"channels_last": False}),
+            ("eager torch, channels last", loaded.model, {"channels_last": True}),
+            ("ONNX Runtime", usu.forward.from_onnx(path), {}),
+        ):
+            asked = usu.forward.engine(model, target, **settings)
+            run = lambda a=asked: usu.score.sampled(a, image, segments, evaluations=EVALUATIONS)  # noqa: E731
+            scores[name] = run().values
+            timings[name] = best(run)
+    print("\n## sampled scores, 300 evaluations\n")
+    reference = scores["eager torch"]
+    for name, taken in timings.items():
+        error = float((scores[name] - reference).abs().max() / reference.abs().max())
+        print(
+            f"{name}: {taken / EVALUATIONS * 1e3:.1f} ms a picture, {timings['eager torch'] / taken:.1f} x eager, "
+            f"scores differ by {error:.0e}"
+        )
