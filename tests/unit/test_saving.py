@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import usu
+from usu import saving
+from usu.models import Geometry
+
+FILES = ["manifest.json", "maps.npz", "overlay.png", "panel.png"]
+
+
+def explained(**more: object) -> usu.Explanation:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        image = torch.rand(3, 24, 32)
+    return usu.explain(model, image, 1, evaluations=12, classes=["zero", "Äpfel"], **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def explanation() -> usu.Explanation:
+    return explained()
+
+
+def test_everything_is_there_and_reads_back(explanation, tmp_path):
+    folder = explanation.save(tmp_path / "cat")
+    assert folder == tmp_path / "cat"
+    assert sorted(p.name for p in folder.iterdir()) == FILES
+    with np.load(folder / "maps.npz") as maps:
+        assert sorted(maps) == ["coarse", "pixel_map", "scores", "segments_0"]
+        assert np.array_equal(maps["coarse"], explanation.coarse)
+        assert np.array_equal(maps["pixel_map"], explanation.pixel_map)
+        assert np.array_equal(maps["scores"], explanation.upsampled.scores)
+        assert np.array_equal(maps["segments_0"], explanation.upsampled.segments[0])
+        assert maps["pixel_map"].dtype == np.float64
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest == explanation.manifest()
+    assert manifest["label"] == "Äpfel"
+    assert manifest["targets"] == [1]
+    assert manifest["evaluations"] == 12
+    assert manifest["stop_reason"] == "EVALUATIONS"
+    assert manifest["mass_error"] < 1e-12
+    assert manifest["source"]["layer"] == explanation.source.layer
+    assert {"versions", "settings", "model", "preset", "seconds"} <= manifest.keys()
+    with Image.open(folder / "panel.png") as panel:
+        panel.load()
+        assert min(panel.size) > 200
+        assert len(np.unique(np.asarray(panel.convert("L")))) > 50
+    assert folder.stat().st_mode & 0o777 == 0o755
+
+
+def test_every_depth_is_written(tmp_path):
+    settings = usu.Settings(depth=1, parts=9, threshold=0.0, tolerance=0.0)
+    explanation = explained(preset=settings)
+    with np.load(explanation.save(tmp_path / "deep") / "maps.npz") as maps:
+        assert {"segments_0", "segments_1"} <= set(maps)
+        assert maps["segments_1"].max() > maps["segments_0"].max()
+
+
+def test_the_overlay_has_the_size_of_what_the_model_saw(explanation, tmp_path):
+    with Image.open(explanation.save(tmp_path / "x") / "overlay.png") as overlay:
+        assert (overlay.size, overlay.mode) == ((32, 24), "RGB")
+
+
+def test_the_overlay_has_the_size_of_the_picture_itself(tmp_path):
+    original = np.random.default_rng(0).random((50, 90, 3))
+    explanation = explained(original=original, geometry=Geometry((50, 90), (1.0, 13.0, 49.0, 77.0), (24, 32)))
+    picture, placed = explanation.on_original()
+    assert picture is original
+    assert placed.shape == (50, 90)
+    assert np.isnan(placed[:, :13]).all()
+    assert np.isfinite(placed[1:49, 13:77]).all()
+    with Image.open(explanation.save(tmp_path / "x") / "overlay.png") as overlay:
+        assert overlay.size == (90, 50)
+        pixels = np.asarray(overlay).astype(float)
+    # outside of what the model saw: the picture itself, grey and dimmed
+    np.testing.assert_allclose(pixels[:, :13, 0], 255 * 0.4 * original[:, :13].mean(-1), atol=0.51)
+
+
+def test_strings_and_new_parents_will_do(explanation, tmp_path):
+    folder = explanation.save(str(tmp_path / "a" / "b" / "c"))
+    assert folder == tmp_path / "a" / "b" / "c"
+    assert sorted(p.name for p in folder.iterdir()) == FILES
+    assert [p.name for p in folder.parent.iterdir()] == ["c"]
+
+
+def test_an_empty_folder_is_filled(explanation, tmp_path):
+    (tmp_path / "x").mkdir()
+    assert sorted(p.name for p in explanation.save(tmp_path / "x").iterdir()) == FILES
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "earlier result"])
+def test_nothing_is_written_over(explanation, tmp_path, kind):
+    place = tmp_path / "x"
+    if kind == "folder":
+        place.mkdir()
+        (place / "thesis.txt").write_text("ten years")
+    elif kind == "file":
+        place.write_text("ten years")
+    else:
+        explanation.save(place)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(FileExistsError) as caught:
+        explanation.save(place)
+    assert str(caught.value) == (
+        f"`directory` must not exist yet, or be empty; got {place}, which holds something. "
+        "Choose another name, or remove it."
+    )
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+STEPS = ["maps", "overlay", "panel", "manifest", "move"]
+ERRORS = [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()]
+
+
+def broken(step: str, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the step is done, then it fails."""
+
+    def savez(file: Path, **arrays: object) -> None:
+        file.write_bytes(b"PK")
+        raise error
+
+    def save(self: Image.Image, file: Path) -> None:
+        file.write_bytes(b"PNG")
+        raise error
+
+    def dumps(*args: object, **more: object) -> str:
+        raise error
+
+    def rename(self: Path, other: Path) -> Path:
+        raise error
+
+    class Canvas:
+        def savefig(self, file: Path) -> None:
+            file.write_bytes(b"PNG")
+            raise error
+
+    match step:
+        case "maps":
+            monkeypatch.setattr(saving.np, "savez_compressed", savez)
+        case "overlay":
+            monkeypatch.setattr(Image.Image, "save", save)
+        case "panel":
+            monkeypatch.setattr(usu.Explanation, "figure", lambda self: Canvas())
+        case "manifest":
+            monkeypatch.setattr(saving.json, "dumps", dumps)
+        case "move":
+            monkeypatch.setattr(Path, "rename", rename)
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("error", ERRORS, ids=["full disk", "ctrl-c"])
+@pytest.mark.parametrize("place", ["x", "a/b/x"])
+def test_nothing_is_left_behind(explanation, tmp_path, monkeypatch, step, error, place):
+    broken(step, error, monkeypatch)
+    with pytest.raises(type(error)) as caught:
+        explanation.save(tmp_path / place)
+    assert caught.value is error
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_parents_that_were_there_or_are_in_use_stay(explanation, tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    broken("panel", ERRORS[0], monkeypatch)
+    with pytest.raises(OSError, match="No space left"):
+        explanation.save(tmp_path / "a" / "x")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "a"]
+
+    class Neighbour:
+        def savefig(self, file: Path) -> None:
+            (tmp_path / "b" / "mine.txt").write_text("came meanwhile")
+            raise ERRORS[0]
+
+    monkeypatch.setattr(usu.Explanation, "figure", lambda self: Neighbour())
+    with pytest.raises(OSError, match="No space left"):
+        explanation.save(tmp_path / "b" / "c" / "x")
+    assert sorted(p.name for p in (tmp_path / "b").iterdir()) == ["mine.txt"]
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was in the folder just before each file, and when it came to its place."""
+    seen: list[str] = []
+    write, rename = Path.write_text, Path.rename
+
+    def watch_text(self: Path, *args: object, **more: object) -> int:
+        seen.append(f"{self.name} after {sorted(p.name for p in self.parent.iterdir())}")
+        return write(self, *args, **more)  # type: ignore[arg-type]
+
+    def watch_move(self: Path, other: Path) -> Path:
+        seen.append(f"move with {len(list(self.iterdir()))} files to {other.name}")
+        assert not other.exists()
+        return rename(self, other)
+
+    monkeypatch.setattr(Path, "write_text", watch_text)
+    monkeypatch.setattr(Path, "rename", watch_move)
+    return seen
+
+
+def test_the_manifest_comes_last_and_the_folder_all_at_once(explanation, tmp_path, written):
+    explanation.save(tmp_path / "x")
+    assert written == [
+        "manifest.json after ['maps.npz', 'overlay.png', 'panel.png']",
+        "move with 4 files to x",
+    ]
+
+
+def test_a_figure_can_be_had_without_a_file(explanation):
+    figure = explanation.figure()
+    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
+    assert titles == ["what the model sees", "coarse map", "bilinear", "USU", "segments, depth 0", "scores"]
