@@ -195,3 +195,21 @@ def test_zero_total_of_a_signed_map_is_not_an_accident() -> None:
 
 def test_one_pixel() -> None:
     assert usu.redistribute(np.array([[3.0]]), np.array([[0.2]])).tolist() == [[3.0]]
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-2, 0.1, 1.0, 1e3])
+@pytest.mark.parametrize(
+    ("grid", "size"), [((1, 1), (64, 64)), ((64, 64), (64, 64)), ((3, 4), (192, 256)), ((64, 64), (200, 130))]
+)
+def test_d1_from_one_pixel_to_a_whole_picture_per_cell(
+    grid: tuple[int, int], size: tuple[int, int], temperature: float
+) -> None:
+    rng = np.random.default_rng(0)
+    coarse, scores = rng.normal(size=grid), rng.random(size)
+    rows, columns = ((2 * np.arange(n) + 1) * k // (2 * n) for k, n in zip(grid, size, strict=True))
+    cells = (rows[:, None] * grid[1] + columns).ravel()
+    for dtype, tolerance in ((np.float32, 1e-6), (np.float64, 1e-12)):
+        result = usu.redistribute(coarse.astype(dtype), scores.astype(dtype), temperature=temperature)
+        mass = coarse.astype(dtype).astype(np.float64).ravel() * np.bincount(cells)
+        sums = np.bincount(cells, result.ravel().astype(np.float64))
+        assert (np.abs(sums - mass) <= tolerance * np.abs(mass)).all()
