@@ -197,7 +197,7 @@ def explain(
             "one by one, or use usu.upsample."
         )
     coarse = _coarse(model, images, target, source, layer)
-    goal = target if callable(target) else coarse.targets[0] if coarse.targets else target
+    goal = coarse.targets[0] if coarse.targets else target
     shown = as_numpy(displayable(images[0]) if picture is None else picture)
     values = as_numpy(coarse.values[0]).astype(np.float64)
     upsampled = upsample(

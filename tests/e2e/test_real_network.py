@@ -17,9 +17,9 @@ pytest.importorskip("efficientnet_lite_pytorch", reason="the extra demo is not i
 
 CATS = {"tiger cat", "tabby", "tabby cat", "Egyptian cat"}
 CUPS = {"espresso", "cup", "coffee mug"}
-#: (rows, columns) around the face of the cat and around the cup with its saucer, in pixels of the photograph.
-FACE = (slice(20, 265), slice(80, 300))
-CUP = (slice(20, 340), slice(120, 470))
+#: (rows, columns) from the cat's eyes to its muzzle and around the cup, in pixels of the photograph.
+FACE = (slice(75, 270), slice(95, 325))
+CUP = (slice(20, 250), slice(170, 410))
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_what_was_promised_holds(name, request):
     assert explanation.pixel_map.sum() == pytest.approx(32 * 32 * explanation.coarse.sum(), rel=1e-12)
     assert explanation.upsampled.mass_error < 1e-12
     assert explanation.upsampled.evaluations == 60
-    assert explanation.upsampled.segments[0].max() > 100
+    assert explanation.upsampled.segments[0].max() > 60
 
 
 @pytest.mark.parametrize(("name", "box"), [("cat", FACE), ("coffee", CUP)])
@@ -77,7 +77,7 @@ def test_the_mass_lies_on_the_object(name, box, request):
     inside[box] = True
     mass = np.nansum(placed[inside]) / np.nansum(placed)
     area = (inside & seen).sum() / seen.sum()
-    assert area < 0.85
+    assert area < 0.7
     assert mass > area + 0.1
 
 
@@ -93,21 +93,19 @@ def test_cells_keep_their_mass_on_a_real_map(network, cat):
     assert cell.max() > 1.5 * cell.min()
 
 
-def test_covering_what_the_map_points_at_hurts_more_than_covering_the_rest(network, cat):
-    image, _ = network.prepare(data.chelsea())
-    (target,) = cat.source.targets
-    order = cat.pixel_map.ravel().argsort()
-    tenth = order.size // 5
-    blurred = usu.perturb.Blur()(image)
-
-    def without(pixels: np.ndarray) -> float:
-        keep = np.ones(order.size, dtype=bool)
-        keep[pixels] = False
-        shown = usu.perturb.apply(image, blurred, torch.from_numpy(keep.reshape(1, 224, 224)))
-        with torch.no_grad():
-            return float(network.model(shown)[0, target])
-
-    assert without(order[-tenth:]) < without(order[:tenth]) - 1
+@pytest.mark.parametrize(("name", "pixels"), [("cat", data.chelsea), ("coffee", data.coffee)])
+def test_what_the_map_points_at_says_more_than_the_rest(name, pixels, request, network):
+    explanation: usu.Explanation = request.getfixturevalue(name)
+    image, _ = network.prepare(pixels())
+    (target,) = explanation.source.targets
+    order = explanation.pixel_map.ravel().argsort()
+    third = int(0.3 * order.size)
+    keep = np.zeros((2, order.size), dtype=bool)
+    keep[0, order[-third:]] = keep[1, order[:third]] = True
+    shown = usu.perturb.apply(image, usu.perturb.Blur()(image), torch.from_numpy(keep.reshape(2, 224, 224)))
+    with torch.no_grad():
+        best, worst = network.model(shown)[:, target].tolist()
+    assert best > worst + 2
 
 
 def test_everything_is_written(cat, tmp_path):

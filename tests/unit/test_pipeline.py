@@ -273,6 +273,30 @@ def test_a_map_of_zeros_stays_so_and_costs_nothing(net, preset, depth, target):
     assert result.provenance["target"] == (int(net.eval()(IMAGE[None]).argmax()) if target is None else target)
 
 
+@pytest.mark.parametrize("preset", ["cell", "soft", "paper"])
+@pytest.mark.parametrize("sign", [1.0, -1.0, 0.0])
+def test_the_map_is_the_operator_on_the_scores(preset, sign):
+    """One call by hand: what is handed to the operator, for maps of one sign and of both."""
+    coarse = sign * COARSE if sign else COARSE - COARSE.mean()
+    result = upsample(coarse, IMAGE, Counting(), 0, preset=preset, parts=9)
+    smooth = usu.interpolate(coarse, (16, 16), "bilinear")
+    settings = {
+        "cell": {"temperature": 0.15, "base": smooth.abs(), "max_gain": 6.0},
+        "soft": {"temperature": 0.3, "base": smooth, "budget": usu.SoftPrior()},
+        "paper": {"temperature": 0.1, "signed": "literal"},
+    }[preset]
+    assert torch.equal(result.pixel_map, usu.redistribute(coarse, result.scores, **settings))
+    assert float(result.scores.std()) > 0.1
+
+
+def test_the_ceiling_is_handed_on():
+    run = lambda gain: upsample(COARSE, IMAGE, Counting(), 0, evaluations=20, temperature=0.01, max_gain=gain)  # noqa: E731
+    gains = [float((run(gain).pixel_map / COARSE.repeat_interleave(4, 0).repeat_interleave(4, 1)).max())
+             for gain in (2.0, None)]  # fmt: skip
+    assert gains[0] == pytest.approx(2)
+    assert gains[1] > 2.5
+
+
 def test_gradients_reach_the_coarse_map():
     coarse = COARSE.clone().requires_grad_()
     result = upsample(coarse, IMAGE, Counting(), 0, evaluations=12)
@@ -440,6 +464,10 @@ def test_a_callable_target_is_asked_about_the_raw_output():
                      evaluations=20)  # fmt: skip
     assert torch.allclose(result.pixel_map, plain.pixel_map, rtol=0, atol=1e-9)
     assert result.provenance["target"] == "<lambda>"
+    several = upsample(COARSE, IMAGE, Counting(), lambda output: output[:, [3, 1]], evaluations=20)
+    for row, target in zip(several.pixel_map, (3, 1), strict=True):
+        alone = upsample(COARSE, IMAGE, Counting(), target, evaluations=20).pixel_map
+        assert torch.allclose(row, alone, rtol=0, atol=1e-9)
 
 
 # ---------------------------------------------------------------- arrays in, arrays out
@@ -476,6 +504,16 @@ def test_segments_follow_the_picture_that_is_shown():
         assert np.array_equal(labels == labels[0, 0], picture.numpy()[..., 0] == 0)
     grey = upsample(COARSE, picture.permute(2, 0, 1)[:1], lambda b: b.mean((1, 2, 3))[:, None], 0, preset=settings)
     assert np.array_equal(grey.segments[0], labels)
+
+
+def test_each_picture_of_a_batch_is_shown_on_its_own():
+    pictures = np.zeros((3, 16, 16, 3))
+    for i, column in enumerate((4, 8, 12)):
+        pictures[i, :, column:] = 1
+    settings = tiny(segmenter=segment.Slic(), parts=2, evaluations=8)
+    result = upsample(MAPS, BATCH, Counting(), 0, preset=settings, picture=pictures)
+    for (labels,), shown in zip(result.segments, pictures, strict=True):
+        assert np.array_equal(labels == labels[0, 0], shown[..., 0] == 0)
 
 
 def test_cells_of_any_shape():
@@ -563,7 +601,7 @@ V, T = ValueError, TypeError
 )  # fmt: skip
 def test_bad_arguments_get_one_clear_sentence_before_the_model_is_asked(change, error, text):
     model = Counting()
-    arguments = {"coarse": COARSE, "image": IMAGE, "model": model, "target": 0, "evaluations": 10, **change}
+    arguments = {"coarse": COARSE, "image": IMAGE, "model": model, "evaluations": 10, **change}
     if isinstance(change.get("preset"), usu.Settings):
         del arguments["evaluations"]
     with pytest.raises(error) as caught:
