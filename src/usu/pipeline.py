@@ -133,20 +133,19 @@ def upsample(
 
     back = check.like_input(coarse)
     together = torch.stack if batched else lambda parts: parts[0]
-    segments, reasons, targets = (
-        tuple(parts) if batched else parts[0]
-        for parts in zip(*((d.refined.segments, d.refined.stop_reason, d.target) for d in done), strict=True)
-    )
+    each = ((d.refined.segments, d.refined.fields, d.refined.stop_reason, d.target) for d in done)
+    segments, fields, reasons, targets = (tuple(parts) if batched else parts[0] for parts in zip(*each, strict=True))
     return Upsampled(
         pixel_map=back(together([d.pixel_map for d in done])),
         scores=back(together([d.field for d in done])),
         segments=segments,
+        depth_scores=fields,
         evaluations=sum(d.refined.evaluations for d in done),
         stop_reason=reasons,
         mass_error=max(d.mass_error for d in done),
         seconds=time.perf_counter() - start,
         provenance={
-            "preset": "own" if isinstance(preset, Settings) else preset or UPSAMPLE_DEFAULT,
+            "preset": next((name for name, known in PRESETS.items() if known == settings), "own settings"),
             "settings": settings.described(),
             "model": _name(model),
             "target": targets,

@@ -40,7 +40,7 @@ def figure(panels: Sequence[Panel], *, columns: int = 4, heading: str = "") -> A
     for index, panel in enumerate(panels):
         _draw(canvas, canvas.add_subplot(rows, columns, index + 1), panel)
     if heading:
-        canvas.suptitle(heading, fontsize=11, x=0.01, ha="left")
+        canvas.suptitle(heading, fontsize=11, x=0.01, ha="left", parse_math=False)
     return canvas
 
 
@@ -69,12 +69,12 @@ def audit_figure(report: AuditReport) -> Any:
 
 
 def explanation_figure(explanation: Explanation) -> Any:
-    """Picture, coarse map, bilinear, the pixel map; then segments and scores."""
+    """Picture, coarse map, bilinear, the pixel map; then segments and scores of every depth."""
     from usu.interpolate import interpolate
+    from usu.results import as_numpy
 
     result = explanation.upsampled
     coarse = explanation.coarse if explanation.coarse.ndim == 2 else explanation.coarse[0]
-    scores = result.scores if result.scores.ndim == 2 else result.scores[0]
     height, width = explanation.picture.shape[:2]
     picture = explanation.picture
     panels = [
@@ -85,14 +85,14 @@ def explanation_figure(explanation: Explanation) -> Any:
         Panel("bilinear", interpolate(coarse, (height, width), "bilinear"), picture),
         Panel("USU", explanation.first_map, picture, f"mass error {result.mass_error:.0e}", quantile=0.995),
     ]
-    for depth, labels in enumerate(result.segments):
+    for depth, (labels, field) in enumerate(zip(result.segments, result.depth_scores, strict=True)):
         panels.append(
             Panel(f"segments, depth {depth}", picture=picture, labels=labels, note=f"{labels.max() + 1} segments")
         )
-    panels.append(Panel("scores", scores, limits=(0, 1), note=f"{result.evaluations} model evaluations"))
-    return figure(
-        panels, columns=4, heading=f"{explanation.label}: {result.seconds:.1f} s, {result.provenance['preset']}"
-    )
+        panels.append(Panel(f"scores, depth {depth}", as_numpy(field)[0], limits=(0, 1)))
+    name = f"{explanation.label} ({result.provenance['preset']})"
+    cost = f"{result.evaluations} model evaluations, {result.seconds:.1f} s"
+    return figure(panels, columns=3 if len(panels) == 6 else 4, heading=f"{name}: {cost}")
 
 
 def overlay(picture: NDArray, field: NDArray) -> NDArray:
@@ -126,11 +126,11 @@ def colours(field: NDArray, quantile: float = 1.0) -> tuple[str, float, float]:
 
 
 def _draw(canvas: Any, axes: Any, panel: Panel) -> None:
-    axes.set_title(panel.title, fontsize=9)
+    axes.set_title(panel.title, fontsize=9, parse_math=False)
     axes.set_xticks([])
     axes.set_yticks([])
     if panel.note:
-        axes.set_xlabel(panel.note, fontsize=7)
+        axes.set_xlabel(panel.note, fontsize=7, parse_math=False)
     if panel.field is None:
         if panel.picture is not None:
             axes.imshow(panel.picture, cmap="gray", vmin=0, vmax=1)

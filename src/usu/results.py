@@ -22,8 +22,8 @@ from usu.types import Array, ArrayT, NDArray
 class Upsampled(Generic[ArrayT]):
     """A pixel map and how it was made.
 
-    For a batch, ``pixel_map`` and ``scores`` are stacked, ``segments`` and ``stop_reason`` have one entry per picture,
-    ``evaluations`` and ``seconds`` are sums and ``mass_error`` is the worst.
+    For a batch, ``pixel_map`` and ``scores`` are stacked; ``segments``, ``depth_scores`` and ``stop_reason`` have one
+    entry per picture; ``evaluations`` and ``seconds`` are sums and ``mass_error`` is the worst.
     """
 
     #: (H, W); (T, H, W) for several targets; with a leading B for a batch. Library, dtype and device of the coarse map.
@@ -32,6 +32,8 @@ class Upsampled(Generic[ArrayT]):
     scores: ArrayT
     #: Label maps, the coarsest first.
     segments: tuple[Any, ...]
+    #: Score fields (T, H, W) after each depth; the last is ``scores``.
+    depth_scores: tuple[Any, ...]
     #: Pictures passed through the model.
     evaluations: int
     stop_reason: StopReason | tuple[StopReason, ...]

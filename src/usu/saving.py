@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from usu.results import as_numpy
+
 if TYPE_CHECKING:
     from usu.results import Explanation
 
@@ -31,13 +33,10 @@ def save_explanation(explanation: Explanation, directory: Path) -> Path:
     draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
         result = explanation.upsampled
-        np.savez_compressed(
-            draft / "maps.npz",
-            coarse=explanation.coarse,
-            pixel_map=result.pixel_map,
-            scores=result.scores,
-            **{f"segments_{depth}": labels for depth, labels in enumerate(result.segments)},
-        )
+        maps = {"coarse": explanation.coarse, "pixel_map": result.pixel_map, "scores": result.scores}
+        maps |= {f"segments_{depth}": labels for depth, labels in enumerate(result.segments)}
+        maps |= {f"scores_{depth}": as_numpy(field) for depth, field in enumerate(result.depth_scores)}
+        np.savez_compressed(draft / "maps.npz", allow_pickle=False, **maps)
         from PIL import Image
 
         from usu.plot import overlay

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +22,7 @@ def compare(
     weights: Annotated[str | None, typer.Option(help="A local file of weights.")] = None,
     layer: Annotated[str | None, typer.Option(help="Where Grad-CAM looks.")] = None,
     target: Annotated[str | None, typer.Option(help="Class index or name.")] = None,
-    evaluations: Annotated[int | None, typer.Option(help="Evaluations for the presets that sample.")] = None,
+    evaluations: Annotated[int, typer.Option(help="The most evaluations any preset may use.")] = 300,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
     out: Annotated[Path, typer.Option(help="The figure to write (.png or .pdf).")] = Path("usu-compare.png"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
@@ -66,8 +67,9 @@ def compare(
             add(upsampler.name, upsampler(coarse, view), 0, time.perf_counter() - start)
         for name in PRESETS:
             settings = run.settings_from(name)
-            if evaluations is not None and settings.scoring == "sampled":
-                settings = run.settings_from(name, evaluations=evaluations)
+            # one at a time needs at least one evaluation per segment
+            least = settings.parts + 1 if settings.scoring == "delete" else 1
+            settings = replace(settings, evaluations=max(evaluations, least))
             bars.start(name, settings.evaluations)
             result = upsample(
                 coarse, image, loaded.model, source.targets[0] if source.targets else None, preset=settings,
