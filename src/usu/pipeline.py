@@ -145,7 +145,7 @@ def upsample(
         mass_error=max(d.mass_error for d in done),
         seconds=time.perf_counter() - start,
         provenance={
-            "preset": next((name for name, known in PRESETS.items() if known == settings), "own settings"),
+            "preset": _preset_name(preset),
             "settings": settings.described(),
             "model": _name(model),
             "target": targets,
@@ -302,6 +302,12 @@ def _coarse(model: Any, images: Tensor, target: Any, source: str | Array, layer:
         return CoarseMap(values[None], "", "made elsewhere", known, 0)
     check.choice("source", source, ("gradcam",))
     return gradcam(model, images, target, layer=layer)
+
+
+def _preset_name(preset: str | Settings | None) -> str:
+    if isinstance(preset, Settings):
+        return next((name for name, known in PRESETS.items() if known == preset), "own settings")
+    return preset or UPSAMPLE_DEFAULT
 
 
 def _settings(preset: str | Settings | None) -> Settings:
