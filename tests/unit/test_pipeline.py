@@ -787,7 +787,7 @@ def test_provenance_says_how_it_was_made(trained):
     settings = tiny(seed=7, budget=usu.SoftIWMR(), fill=Constant(0.5), evaluations=12)
     provenance = upsample(COARSE, IMAGE, trained, [1, 2], preset=settings).provenance
     assert json.loads(json.dumps(provenance)) == provenance
-    assert provenance["preset"] == "own"
+    assert provenance["preset"] == "own settings"
     assert provenance["settings"]["seed"] == 7
     assert provenance["settings"]["evaluations"] == 12
     assert provenance["settings"]["budget"] == repr(usu.SoftIWMR())
