@@ -186,6 +186,11 @@ def explain(
         geometry: how ``image`` sits in it, so that overlays come at its own resolution.
         device: where batches go if the model does not tell.
         progress: called with the evaluations done and to do.
+
+    >>> net = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    >>> found = explain(net, torch.rand(1, 9, 9), 1, evaluations=8)
+    >>> found.coarse.shape, found.pixel_map.shape, found.label, found.source.layer
+    ((4, 4), (9, 9), 'class 1', '0')
     """
     images = check.as_tensor("image", image)
     if images.ndim == 3:

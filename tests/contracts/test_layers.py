@@ -25,7 +25,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     ),
     "stages": ({"segment"}, {"score"}, {"refine"}, {"sources"}, {"audit"}, {"pictures"}, {"models"}),
     "assembly": ({"presets", "results", "saving", "plot", "jobs", "scorer", "pipeline"},),
-    "command": ({"cli"},),
+    "command": ({"cli"}, {"integrations"}),
 }
 #: Upwards, and only inside a function.
 EXCEPTIONS = {("audit", "plot"): "a report draws itself when its figure() is asked for"}

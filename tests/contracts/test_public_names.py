@@ -153,10 +153,7 @@ def test_a_missing_docstring_is_seen() -> None:
 
 
 #: Exported functions whose docstring has no example, and why.
-WITHOUT_EXAMPLE = {"explain": "it needs a network; the README shows it"}
-FUNCTIONS = [
-    name for name in usu.__all__ if inspect.isfunction(getattr(usu, name, None)) and name not in WITHOUT_EXAMPLE
-]
+FUNCTIONS = [name for name in usu.__all__ if inspect.isfunction(getattr(usu, name, None))]
 
 
 def failures(function: Callable[..., Any]) -> int | None:

@@ -35,7 +35,8 @@ def test_everything_is_there_and_reads_back(explanation, tmp_path):
     assert folder == tmp_path / "cat"
     assert sorted(p.name for p in folder.iterdir()) == FILES
     with np.load(folder / "maps.npz") as maps:
-        assert sorted(maps) == ["coarse", "pixel_map", "scores", "segments_0"]
+        assert sorted(maps) == ["coarse", "pixel_map", "scores", "scores_0", "segments_0"]
+        assert np.array_equal(maps["scores_0"][0], maps["scores"])
         assert np.array_equal(maps["coarse"], explanation.coarse)
         assert np.array_equal(maps["pixel_map"], explanation.pixel_map)
         assert np.array_equal(maps["scores"], explanation.upsampled.scores)
@@ -216,4 +217,4 @@ def test_the_manifest_comes_last_and_the_folder_all_at_once(explanation, tmp_pat
 def test_a_figure_can_be_had_without_a_file(explanation):
     figure = explanation.figure()
     titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
-    assert titles == ["what the model sees", "coarse map", "bilinear", "USU", "segments, depth 0", "scores"]
+    assert titles == ["what the model sees", "coarse map", "bilinear", "USU", "segments, depth 0", "scores, depth 0"]
