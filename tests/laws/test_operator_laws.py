@@ -302,3 +302,23 @@ def test_soft_prior_with_exponent_zero_is_the_scores_alone(p: Problem) -> None:
     share = np.exp((p.scores - p.scores.max()) / p.temperature)
     result = usu_map(p, budget=usu.SoftPrior(exponent=0))
     np.testing.assert_allclose(result, p.masses.sum() * share / share.sum(), rtol=1e-9)
+
+
+@given(
+    problems(signs=("positive", "rectified"), temperatures=(0.05, 2)),
+    st.floats(0, 2),
+    st.floats(0.01, 0.5),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_soft_prior_is_its_formula(p: Problem, exponent: float, floor: float, given_base: bool, seed: int) -> None:
+    """Ã = M_total · p^exponent · φ / Σ p^exponent · φ with p = b + floor · max b; b is the base, or the map itself."""
+    prior = np.random.default_rng(seed).random(p.scores.shape) if given_base else p.values[p.labels]
+    settings = {"base": prior} if given_base else {}
+    result = usu_map(p, budget=usu.SoftPrior(exponent, floor), **settings)
+    lifted = prior + floor * prior.max()
+    if lifted.max() == 0:
+        assert not result.any()
+        return
+    weight = lifted**exponent * np.exp((p.scores - p.scores.max()) / p.temperature)
+    np.testing.assert_allclose(result, p.masses.sum() * weight / weight.sum(), rtol=1e-9)
