@@ -9,11 +9,21 @@ from usu.presets import PRESETS, Settings
 from usu.redistribute import Hybrid, SoftIWMR, SoftPrior, cell_budgets, redistribute
 from usu.refine import StopReason, boundary_segments, heterogeneity, merge, mixing
 from usu.results import Explanation, Upsampled
-from usu.sources import gradcam
+from usu.sources import (
+    CoarseMap,
+    attention_rollout,
+    gradcam,
+    gradient_attention,
+    hirescam,
+    layercam,
+    pyramid,
+    reshape_transform,
+)
 
 __all__ = [
     "PRESETS",
     "AuditReport",
+    "CoarseMap",
     "Explanation",
     "Hybrid",
     "Settings",
@@ -22,20 +32,26 @@ __all__ = [
     "StopReason",
     "Upsampled",
     "alpha_beta_errors",
+    "attention_rollout",
     "audit",
     "boundary_segments",
     "cell_budgets",
     "explain",
     "forward",
     "gradcam",
+    "gradient_attention",
     "heterogeneity",
+    "hirescam",
     "interpolate",
+    "layercam",
     "mass_imbalance",
     "merge",
     "mixing",
     "perturb",
     "potentials",
+    "pyramid",
     "redistribute",
+    "reshape_transform",
     "score",
     "segment",
     "upsample",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from usu.types import Array
+from usu.types import Array, NDArray
 
 
 def as_tensor(name: str, value: Array, *, like: torch.Tensor | None = None) -> torch.Tensor:
@@ -63,6 +63,11 @@ def like_input(original: Array) -> Callable[[torch.Tensor], Any]:
         return lambda tensor: tensor.detach().cpu().numpy().astype(dtype, copy=False)
     dtype_out = original.dtype
     return lambda tensor: tensor.to(dtype_out)
+
+
+def as_numpy(array: Array) -> NDArray:
+    """Out of the graph, on the CPU; the memory is shared where it can be."""
+    return array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else array
 
 
 def shape(tensor: torch.Tensor) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from usu import _checks as check
-from usu.results import as_numpy
+from usu._checks import as_numpy
 from usu.types import Array, NDArray
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu._arguments import partition_of
+from usu._checks import as_numpy
 from usu.forward import Engine, Model, Progress, engine
 from usu.interpolate import interpolate
 from usu.jobs import Job, agree, displayable, jobs
@@ -23,10 +24,10 @@ from usu.presets import EXPLAIN_DEFAULT, PRESETS, UPSAMPLE_DEFAULT, Settings
 from usu.readout import Link, Target
 from usu.redistribute import Budget, SoftPrior, cell_budgets, redistribute
 from usu.refine import Refined, StopReason, refine
-from usu.results import Explanation, Upsampled, as_numpy, versions
+from usu.results import Explanation, Upsampled, versions
 from usu.scorer import Scorer
 from usu.segment import Segmenter, split
-from usu.sources import CoarseMap, gradcam
+from usu.sources import CoarseMap, coarse_map
 from usu.types import Array, ArrayT, NDArray
 
 #: "As the preset has it", for settings in which None means something.
@@ -159,7 +160,7 @@ def explain(
     image: Array,
     target: Target = None,
     *,
-    source: Literal["gradcam"] | Array = "gradcam",
+    source: str | Array = "gradcam",
     layer: str | nn.Module | None = None,
     preset: str | Settings | None = None,
     evaluations: int | None = None,
@@ -173,13 +174,14 @@ def explain(
     """Why the model said what it said about one picture: a coarse map from a source, upsampled.
 
     Args:
-        model: an ``nn.Module`` (Grad-CAM needs gradients); any callable if ``source`` is a map of your own.
+        model: an ``nn.Module`` (sources need gradients); any callable if ``source`` is a map of your own.
         image: what the model takes, (C, H, W) or (1, C, H, W).
         target: class index, a callable on the output, or None for the model's top class.
-        source: ``"gradcam"``, or a coarse map (h, w) made elsewhere.
-        layer: where Grad-CAM looks; None takes the last spatial layer and says why.
+        source: ``"gradcam"``, ``"hirescam"``, ``"layercam"``, ``"attention_rollout"`` or ``"gradient_attention"``; or a
+            coarse map (h, w) made elsewhere.
+        layer: where the first three look; None takes the last spatial layer and says why.
         preset: as in `usu.upsample`; None is ``"soft"``: the total is kept and follows the model most faithfully.
-        evaluations: see `usu.upsample`; Grad-CAM's own pass is counted apart.
+        evaluations: see `usu.upsample`; the source's own pass is counted apart.
         picture: H x W x 3 in [0, 1], for segments and figures; made from ``image`` by min-max if absent.
         classes: names, for the label of the result.
         original: the file's own picture H x W x 3 in [0, 1] and
@@ -305,8 +307,7 @@ def _coarse(model: Any, images: Tensor, target: Any, source: str | Array, layer:
             raise ValueError(f"`source` must be one coarse map, h x w; got {check.shape(values)}. Pass a single map.")
         known = (target,) if isinstance(target, int) else None
         return CoarseMap(values[None], "", "made elsewhere", known, 0)
-    check.choice("source", source, ("gradcam",))
-    return gradcam(model, images, target, layer=layer)
+    return coarse_map(source, model, images, target, layer=layer)
 
 
 def _preset_name(preset: str | Settings | None) -> str:

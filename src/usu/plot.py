@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from usu._checks import as_numpy
 from usu.errors import MissingExtraError
 from usu.types import NDArray
 
@@ -71,7 +72,6 @@ def audit_figure(report: AuditReport) -> Any:
 def explanation_figure(explanation: Explanation) -> Any:
     """Picture, coarse map, bilinear, the pixel map; then segments and scores of every depth."""
     from usu.interpolate import interpolate
-    from usu.results import as_numpy
 
     result = explanation.upsampled
     coarse = explanation.coarse if explanation.coarse.ndim == 2 else explanation.coarse[0]

@@ -15,7 +15,7 @@ import torch
 from usu.models.preparation import Geometry, place
 from usu.refine import StopReason
 from usu.sources import CoarseMap
-from usu.types import Array, ArrayT, NDArray
+from usu.types import ArrayT, NDArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +123,3 @@ def versions() -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}",
         "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-
-
-def as_numpy(array: Array) -> NDArray:
-    """Out of the graph, on the CPU; the memory is shared where it can be."""
-    return array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else array

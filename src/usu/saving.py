@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from usu.results import as_numpy
+from usu._checks import as_numpy
 
 if TYPE_CHECKING:
     from usu.results import Explanation

@@ -143,7 +143,7 @@ def test_bad_pictures_are_reported_and_the_good_ones_kept(explained: Path) -> No
         (("chelsea.png", "--temperature", "0"), "`temperature` must be greater than 0; got 0.0."),
         (("chelsea.png", "--evaluations", "0"), "`evaluations` must be a whole number of at least 1; got 0."),
         (("chelsea.png", "--model", "nothing.onnx"), "nothing.onnx"),
-        (("chelsea.png", "--source", "chelsea.png"), "`--source` must be gradcam or a .npy file with one h x w array"),
+        (("chelsea.png", "--source", "chelsea.png"), "or a .npy file with one h x w array; got 'chelsea.png'"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_code_two(

@@ -758,7 +758,7 @@ def test_explain_a_callable_target(trained):
     [
         ({"image": BATCH}, V, "`image` must be one picture, C x H x W; got 3 x 3 x 16 x 16. Explain the pictures"),
         ({"image": IMAGE[0]}, V, "`image` must be one picture, C x H x W; got 16 x 16."),
-        ({"source": "lime"}, V, "`source` must be one of 'gradcam'; got 'lime'."),
+        ({"source": "lime"}, V, "`source` must be one of 'gradcam', 'hirescam', 'layercam', 'att"),
         ({"source": MAPS}, V, "`source` must be one coarse map, h x w; got 3 x 4 x 4."),
         ({"source": [[1.0]]}, T, "`source` must be a numpy array or a torch tensor; got list."),
         ({"model": Counting()}, T, "`model` must be an nn.Module, because Grad-CAM needs gradients; got Counting."),

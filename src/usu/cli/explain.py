@@ -28,10 +28,16 @@ def explain(
     ] = "efficientnet_lite0",
     weights: Annotated[str | None, typer.Option(help="A local file of weights (.pth or .safetensors).")] = None,
     layer: Annotated[
-        str | None, typer.Option(help="Where Grad-CAM looks; the last spatial layer if not given.")
+        str | None, typer.Option(help="Where the *cam sources look; the last spatial layer if not given.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Class index or name; the model's top class if not given.")] = None,
-    source: Annotated[str, typer.Option(help="gradcam, or a .npy file with a coarse map of your own.")] = "gradcam",
+    source: Annotated[
+        str,
+        typer.Option(
+            help="gradcam, hirescam, layercam, attention_rollout, gradient_attention, or a .npy file with a coarse map "
+            "of your own."
+        ),
+    ] = "gradcam",
     preset: Annotated[str, typer.Option(help="soft, cell, fast or paper.")] = "soft",
     budget: Annotated[str | None, typer.Option(help="cell, iwmr, hybrid or soft; the preset's if not given.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the potential: low concentrates.")] = None,
@@ -58,7 +64,7 @@ def explain(
     )
     loaded = load(model, weights=weights, device=device)
     goal = _goal(target, loaded)
-    own_map = None if source == "gradcam" else run.coarse_from(Path(source))
+    origin = run.source_from(source)
     request = {
         "model": model,
         "weights": weights,
@@ -77,7 +83,7 @@ def explain(
             try:
                 if finished is None:
                     bars.start(file.name, settings.evaluations)
-                    explanation = _explained(file, loaded, goal, own_map, layer, settings, bars)
+                    explanation = _explained(file, loaded, goal, origin, layer, settings, bars)
                     replace(explanation, request=asked).save(folder)
                     finished = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
                 done.append({"picture": str(file), "folder": str(folder), **finished})
@@ -102,10 +108,11 @@ def _goal(target: str | None, loaded: Loaded) -> int | None:
 
 
 def _explained(
-    file: Path, loaded: Loaded, goal: int | None, own_map: Any, layer: str | None, settings: Settings, bars: run.Bars
+    file: Path, loaded: Loaded, goal: int | None, origin: Any, layer: str | None, settings: Settings, bars: run.Bars
 ) -> Explanation:
     from usu.pictures import read
     from usu.pipeline import explain as explained
+    from usu.sources import LAYER_SOURCES
 
     picture = read(file)
     image, geometry, view = run.prepared(loaded, picture)
@@ -113,8 +120,8 @@ def _explained(
         loaded.model,
         image,
         goal,
-        source="gradcam" if own_map is None else own_map,
-        layer=layer or loaded.layer,
+        source=origin,
+        layer=layer or (loaded.layer if isinstance(origin, str) and origin in LAYER_SOURCES else None),
         preset=settings,
         picture=view,
         classes=loaded.classes,

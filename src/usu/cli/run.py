@@ -110,20 +110,31 @@ def bars(pictures: int, *, quiet: bool) -> Iterator[Bars]:
         yield Bars(progress, pictures)
 
 
+def source_from(text: str) -> str | NDArray:
+    """A source's name, or the coarse map in a user's .npy file."""
+    from usu.sources import SOURCES
+
+    if text in SOURCES:
+        return text
+    if not text.endswith(".npy"):
+        raise ValueError(
+            f"`--source` must be {', '.join(SOURCES)} or a .npy file with one h x w array; got {text!r}. "
+            "Check the spelling."
+        )
+    return coarse_from(Path(text))
+
+
 def coarse_from(path: Path) -> NDArray:
     """A user's own coarse map from a .npy file."""
     try:
         values = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(
-            f"`--source` must be gradcam or a .npy file with one h x w array; got {path} ({error}). "
-            "Write it with numpy.save."
+            f"`--source` must be a .npy file with one h x w array; got {path} ({error}). Write it with numpy.save."
         ) from error
     if not isinstance(values, np.ndarray) or values.ndim != 2 or not np.issubdtype(values.dtype, np.number):
         kind = f"{values.dtype} of {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
-        raise ValueError(
-            f"`--source` must be gradcam or a .npy file with one h x w array; got {kind}. Save a single map."
-        )
+        raise ValueError(f"`--source` must be a .npy file with one h x w array; got {kind}. Save a single map.")
     return values.astype(np.float64)
 
 

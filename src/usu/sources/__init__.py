@@ -1,5 +1,25 @@
 """Coarse maps: where the mass comes from that is later redistributed."""
 
-from usu.sources.gradcam import CoarseMap, gradcam
+from usu.sources.attention import attention_rollout, gradient_attention
+from usu.sources.cams import gradcam, hirescam, layercam
+from usu.sources.coarse_map import CoarseMap
+from usu.sources.named import LAYER_SOURCES, SOURCES, coarse_map
+from usu.sources.pyramid import Level, Pyramid, pyramid
+from usu.sources.reshape import ReshapeTransform, reshape_transform
 
-__all__ = ["CoarseMap", "gradcam"]
+__all__ = [
+    "LAYER_SOURCES",
+    "SOURCES",
+    "CoarseMap",
+    "Level",
+    "Pyramid",
+    "ReshapeTransform",
+    "attention_rollout",
+    "coarse_map",
+    "gradcam",
+    "gradient_attention",
+    "hirescam",
+    "layercam",
+    "pyramid",
+    "reshape_transform",
+]

@@ -39,8 +39,8 @@ def find_grid(
     """The grid of a layer's output, or None if it does not lie over the picture.
 
     A grid must have the picture's aspect (to within rounding) and more than one place. Tokens are tried against
-    ``patches``, the grids of convolutions seen before them (a ViT's patch embedding), then against every grid of square
-    patches that fills the picture, each with as few prefix tokens as possible.
+    ``patches``, the grids of convolutions seen before them (a ViT's patch embedding), then against these merged two by
+    two (Swin) and every grid of square patches that fills the picture, each with as few prefix tokens as possible.
 
     >>> find_grid((1, 512, 7, 7), 1, (224, 224))
     Grid(height=7, width=7, layout='channels first', prefix=0)
@@ -76,12 +76,15 @@ def _tokens(count: int, size: tuple[int, int], patches: Collection[tuple[int, in
     seen = [(count - h * w, h, w) for h, w in patches if _covers(h, w, size)]
     fitting = [found for found in seen if 0 <= found[0] <= _MOST_PREFIX_TOKENS]
     if not fitting:
-        square = (
+        square = [
             (H // patch, W // patch)
             for patch in range(1, min(H, W) + 1)
             if H % patch == 0 == W % patch and patch**2 < H * W
-        )
-        fitting = [(count - h * w, h, w) for h, w in square if 0 <= count - h * w <= _MOST_GUESSED]
+        ]
+        # Swin merges patches two by two, and pads an odd row
+        merged = [(-(-h // 2**stage), -(-w // 2**stage)) for h, w in patches for stage in range(1, 6)]
+        guessed = [(h, w) for h, w in (*square, *merged) if _covers(h, w, size)]
+        fitting = [(count - h * w, h, w) for h, w in guessed if 0 <= count - h * w <= _MOST_GUESSED]
     if not fitting:
         return None
     prefix, h, w = min(fitting)

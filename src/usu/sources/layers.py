@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,47 +65,64 @@ def candidates(model: nn.Module) -> dict[str, nn.Module]:
 
 @contextmanager
 def listen(
-    model: nn.Module, modules: Mapping[str, nn.Module], images: Tensor, *, only_grids: bool
+    model: nn.Module,
+    modules: Mapping[str, nn.Module],
+    images: Tensor,
+    *,
+    only_grids: bool,
+    tell: Callable[[Heard], None] | None = None,
 ) -> Iterator[Sequence[Heard]]:
     """Collect what ``modules`` return, in the order they finish; the hooks are gone afterwards.
 
-    What goes on to the next layer is a copy, so that one that works in place cannot change what was heard.
+    What goes on to the next layer is a copy, so that one that works in place cannot change what was heard. With
+    ``tell`` each is told at once, and not kept.
     """
     heard: deque[Heard] = deque(maxlen=_KEPT)
-    patches: set[tuple[int, int]] = set()
+    take = heard.append if tell is None else tell
     batch, size = images.shape[0], (images.shape[2], images.shape[3])
 
-    def note_patches(_module: nn.Module, _inputs: object, output: object) -> None:
+    def keep_output(name: str, output: Any) -> Any:
+        tensor = first_tensor(output)
+        if tensor is None or not tensor.requires_grad:
+            return None
+        rebuilt = isinstance(output, Tensor) or type(output) in (tuple, list)
+        grid = find_grid(tuple(tensor.shape), batch, size, patches)
+        if only_grids and (grid is None or not rebuilt):  # the layers inside a ModelOutput are heard themselves
+            return None
+        take(Heard(name, tensor, grid))
+        if output is tensor:
+            return tensor.clone()
+        return type(output)([tensor.clone(), *output[1:]]) if rebuilt and output[0] is tensor else None
+
+    with ExitStack() as hooks:
+        patches = hooks.enter_context(patch_grids(model))
+        for name, module in modules.items():
+            handle = module.register_forward_hook(lambda _module, _inputs, out, name=name: keep_output(name, out))
+            hooks.callback(handle.remove)
+        yield heard
+
+
+@contextmanager
+def patch_grids(model: nn.Module) -> Iterator[set[tuple[int, int]]]:
+    """Collect the sizes of what the convolutions return: a ViT's patch embedding is one of them."""
+    patches: set[tuple[int, int]] = set()
+
+    def note(_module: nn.Module, _inputs: object, output: object) -> None:
         if isinstance(output, Tensor) and output.ndim == 4:
             patches.add((output.shape[2], output.shape[3]))
 
-    def keep_output(name: str, output: Any) -> Any:
-        tensor = output if isinstance(output, Tensor) else output[0] if _plain(output) else None
-        if not isinstance(tensor, Tensor) or not tensor.requires_grad:
-            return None
-        grid = find_grid(tuple(tensor.shape), batch, size, patches)
-        if grid is None and only_grids:
-            return None
-        heard.append(Heard(name, tensor, grid))
-        return tensor.clone() if output is tensor else type(output)([tensor.clone(), *output[1:]])
-
-    handles = [
-        module.register_forward_hook(note_patches) for module in model.modules() if isinstance(module, nn.Conv2d)
-    ]
-    handles += [
-        module.register_forward_hook(lambda _module, _inputs, output, name=name: keep_output(name, output))
-        for name, module in modules.items()
-    ]
+    handles = [module.register_forward_hook(note) for module in model.modules() if isinstance(module, nn.Conv2d)]
     try:
-        yield heard
+        yield patches
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _plain(output: object) -> bool:
-    # a named tuple or a ModelOutput cannot be rebuilt from a list; the layers inside it are heard themselves
-    return type(output) in (tuple, list) and len(output) > 0  # type: ignore[arg-type]
+def first_tensor(output: object) -> Tensor | None:
+    """What a layer says: its tensor, the first of a tuple, or the first in a dictionary (a ModelOutput)."""
+    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+    return output if isinstance(output, Tensor) else next((v for v in values if isinstance(v, Tensor)), None)
 
 
 def gradients_at(score: Tensor, layers: Sequence[Heard], *, again: bool = False) -> tuple[Tensor | None, ...]:

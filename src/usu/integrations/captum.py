@@ -1,0 +1,170 @@
+"""Captum's attributions: of a layer, and of superpixels. They are tensors, so captum itself is not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from usu import _checks as check
+from usu.forward import Model
+from usu.integrations.arrays import from_superpixels
+from usu.pipeline import upsample
+from usu.presets import Settings
+from usu.readout import Target
+from usu.types import Array
+
+
+def interpolate(
+    attribution: Tensor,
+    image: Tensor,
+    model: Model,
+    target: Target | Sequence[Target] = None,
+    *,
+    preset: str | Settings | None = None,
+    evaluations: int | None = None,
+    picture: Array | None = None,
+) -> Tensor:
+    """In the place of ``LayerAttribution.interpolate(attribution, size)``: mass follows the model, none is lost.
+
+    Args:
+        attribution: (B, C, h, w) of a layer, e.g. ``LayerGradCam(model, layer).attribute(image, target=target)``. The
+            channels are added up (a `LayerGradCam` has one), because the mass at a place is that of all of them.
+        image: (B, C, H, W), as the model takes it.
+        model: what was explained; captum's ``forward_func``.
+        target: as in `usu.upsample`: a class, one per picture, a callable on the output, or None for the top class.
+            (Captum's tuples, which index outputs of more dimensions, are callables here.)
+        preset: as in `usu.upsample`, or `usu.Settings` for everything else; ``"cell"`` if nothing is said.
+        evaluations: the most model evaluations per picture.
+        picture: what the segmenter sees, (B, H, W, 3) in [0, 1]; made from ``image`` by min-max if absent.
+
+    Returns:
+        (B, 1, H, W) in the dtype and on the device of ``attribution``. Positive values stay positive, negative ones
+        negative; nothing is scaled.
+
+    Guarantees:
+        With the default preset every cell of the layer keeps its mass: its value times its pixels.
+
+    >>> image, bright = torch.zeros(1, 1, 4, 4), lambda batch: batch.sum((1, 2, 3))[:, None]
+    >>> image[..., 2:] = 1
+    >>> pixels = interpolate(torch.tensor([[[[1.0]]]]), image, bright, 0, evaluations=32)
+    >>> tuple(pixels.shape), round(float(pixels.sum()), 4), bool(pixels[0, 0, 0, 3] > pixels[0, 0, 0, 0])
+    ((1, 1, 4, 4), 16.0, True)
+    """
+    if not isinstance(attribution, Tensor) or attribution.ndim != 4:
+        got = check.shape(attribution) if isinstance(attribution, Tensor) else type(attribution).__name__
+        raise ValueError(
+            f"`attribution` must be the attribution of one layer, B x C x h x w; got {got}. Take one out of a tuple; "
+            "arrange tokens on their grid first."
+        )
+    _batch(image, len(attribution))
+    result = upsample(attribution.sum(1), image, model, target, preset=preset, evaluations=evaluations, picture=picture)
+    return result.pixel_map[:, None]
+
+
+def redistribute_features(
+    attribution: Tensor,
+    feature_mask: Tensor,
+    image: Tensor,
+    model: Model,
+    target: Target | Sequence[Target] = None,
+    *,
+    coarse_is: Literal["mass", "density"] = "mass",
+    preset: str | Settings | None = None,
+    evaluations: int | None = None,
+    picture: Array | None = None,
+) -> Tensor:
+    """FeatureAblation, KernelShap, Lime, ShapleyValues on a ``feature_mask``: a feature's value, shared out inside it.
+
+    Captum repeats a feature's value on all its pixels and channels, so that its attributions add up to nothing in
+    particular. The value is the effect of the whole feature; by default it becomes the sum over the feature's pixels,
+    and the pixels of a Shapley attribution add up to the model's output minus that of the empty picture.
+
+    Args:
+        attribution: (B, C, H, W) as captum returns it, or, from ``return_input_shape=False``, (B, K): value k is
+            feature k's.
+        feature_mask: as captum takes it, broadcast to (B, C, H, W): any integers, the same in every channel.
+        image: (B, C, H, W), as the model takes it.
+        model: what was explained.
+        target: as in `interpolate`.
+        coarse_is: ``"mass"``, or ``"density"``: the mean over a feature's pixels is captum's value, so that the picture
+            looks alike in scale.
+        preset: as in `interpolate`. Segments should be finer than features: raise ``parts`` for many features.
+        evaluations: the most model evaluations per picture.
+        picture: as in `interpolate`.
+
+    Returns:
+        (B, 1, H, W) in the dtype and on the device of ``attribution``.
+
+    Guarantees:
+        With the default preset no mass leaves its feature.
+    """
+    if not isinstance(attribution, Tensor) or attribution.ndim not in (2, 4):
+        got = check.shape(attribution) if isinstance(attribution, Tensor) else type(attribution).__name__
+        raise ValueError(
+            f"`attribution` must be B x C x H x W, or B x K with one value per feature; got {got}. Take one out of a "
+            "tuple."
+        )
+    _batch(image, len(attribution))
+    labels = _labels(feature_mask, image)
+    given = target.tolist() if isinstance(target, Tensor) else target
+    goals: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given] * len(image)
+    if len(goals) != len(image):
+        raise ValueError(
+            f"`target` must be one for all or one per picture ({len(image)}); got {len(goals)}. Give the attributions "
+            "of several targets a call each."
+        )
+    maps = []
+    for index, where in enumerate(labels):
+        cells = (
+            from_superpixels(attribution[index], where, coarse_is=coarse_is)
+            if attribution.ndim == 2
+            else from_superpixels(*_repeated(attribution[index], where), coarse_is=coarse_is)
+        )
+        done = upsample(
+            cells.coarse, image[index], model, goals[index], cells=cells.cells, preset=preset, evaluations=evaluations,
+            picture=None if picture is None else picture[index],
+        )  # fmt: skip
+        maps.append(done.pixel_map)
+    return torch.stack(maps)[:, None]
+
+
+def _batch(image: object, count: int) -> None:
+    if not isinstance(image, Tensor) or image.ndim != 4 or len(image) != count:
+        got = check.shape(image) if isinstance(image, Tensor) else type(image).__name__
+        raise ValueError(
+            f"`image` must be the batch that was explained, {count} x C x H x W; got {got}. Pass the model's input."
+        )
+
+
+def _labels(feature_mask: Tensor, image: Tensor) -> Tensor:
+    """(B, H, W)."""
+    try:
+        labels = feature_mask.expand(image.shape)
+    except (RuntimeError, AttributeError):
+        got = check.shape(feature_mask) if isinstance(feature_mask, Tensor) else type(feature_mask).__name__
+        raise ValueError(
+            f"`feature_mask` must broadcast to the shape of `image` ({check.shape(image)}); got {got}. "
+            "Pass what captum was given."
+        ) from None
+    if bool((labels != labels[:, :1]).any()):
+        raise ValueError(
+            "`feature_mask` must be the same in every channel; got features made of single channels. A pixel's mass "
+            "cannot be shared among them; ablate whole pixels."
+        )
+    return labels[:, 0]
+
+
+def _repeated(attribution: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """(K,), the value that a feature's pixels have in common, and the features counted from 0."""
+    known, places = torch.unique(labels, return_inverse=True)
+    where, flat = places.expand(attribution.shape).flatten(), attribution.detach().flatten()
+    values = flat.new_zeros(len(known)).scatter_(0, where, flat)
+    if not torch.equal(values[where], flat):
+        raise ValueError(
+            "`attribution` must have one value per feature, repeated on its pixels and channels; got several for one. "
+            "Pass the `feature_mask` that captum was given."
+        )
+    return values, places

@@ -1,0 +1,88 @@
+"""Quantus: an explanation function for its metrics. It is called by Quantus and needs nothing of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from torch import Tensor, nn
+
+from usu import _checks as check
+from usu.pipeline import upsample
+from usu.presets import Settings
+from usu.sources import gradcam
+from usu.types import Array, NDArray
+
+#: (model, images (B, C, H, W), one class per picture) -> coarse maps (B, h, w).
+Source: TypeAlias = Callable[[nn.Module, Tensor, list[int]], Array]
+
+
+@dataclass(frozen=True)
+class ExplainFunc:
+    """What a Quantus metric calls to explain a batch; made by `explain_func`."""
+
+    source: Source | Literal["gradcam"]
+    layer: str | None
+    preset: str | Settings | None
+    evaluations: int | None
+
+    def __call__(self, model: nn.Module, inputs: Array, targets: Array, *, device: str | None = None) -> NDArray:
+        """(B, 1, H, W), un-normalised: the metric scales if it wants to. Quantus names ``device``; nothing is moved."""
+        images = check.as_tensor("inputs", inputs)
+        if images.ndim != 4:
+            raise ValueError(
+                f"`inputs` must be pictures with channels first, B x C x H x W; got {check.shape(images)}. "
+                "Move the channels before the metric is called."
+            )
+        weight = next((w for w in model.parameters() if w.is_floating_point()), None)
+        if weight is not None:  # Quantus makes float64 of pictures here and there
+            images = images.to(weight)
+        classes = [int(goal) for goal in np.asarray(targets).reshape(-1)]
+        if len(classes) != len(images):
+            raise ValueError(
+                f"`targets` must be one class per picture ({len(images)}); got {len(classes)}. Pass the labels."
+            )
+        coarse = check.as_tensor("source", self._coarse(model, images, classes))
+        done = upsample(coarse, images, model, classes, preset=self.preset, evaluations=self.evaluations, device=device)
+        return done.pixel_map.detach().cpu().numpy()[:, None]
+
+    def _coarse(self, model: nn.Module, images: Tensor, classes: list[int]) -> Array:
+        if self.source != "gradcam":
+            return self.source(model, images, classes)
+        found = gradcam(model, images, classes, layer=self.layer)
+        for note in found.notes:  # a metric has no place for remarks, and a map of zeros spoils its mean
+            warnings.warn(note, stacklevel=3)
+        return found.values
+
+
+def explain_func(
+    source: Source | Literal["gradcam"] = "gradcam",
+    *,
+    layer: str | None = None,
+    preset: str | Settings | None = None,
+    evaluations: int | None = None,
+) -> ExplainFunc:
+    """An ``explain_func`` for Quantus: a coarse map of a source, upsampled.
+
+    Args:
+        source: ``"gradcam"``, or any callable (model, images, classes) -> coarse maps (B, h, w).
+        layer: where Grad-CAM looks, by name, because Quantus may hand over a copy of the model; None takes the last
+            spatial layer.
+        preset: as in `usu.upsample`, or `usu.Settings` for everything else; ``"cell"`` if nothing is said.
+        evaluations: the most model evaluations per picture.
+
+    A remark about a map, such as that it is zero because all evidence speaks against the class, is a warning.
+
+    >>> model = nn.Sequential(nn.Conv2d(1, 1, 4, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    >>> _ = [nn.init.ones_(parameter) for parameter in model.parameters()]
+    >>> explain_func(preset="fast")(model, np.ones((2, 1, 8, 8)), np.array([0, 0])).shape
+    (2, 1, 8, 8)
+    """
+    if source != "gradcam" and not callable(source):
+        raise ValueError(
+            f"`source` must be 'gradcam' or a callable (model, images, classes); got {source!r}. Check the spelling."
+        )
+    return ExplainFunc(source, layer, preset, evaluations)

