@@ -109,23 +109,22 @@ def test_masses_and_densities() -> None:
     np.testing.assert_allclose(density, mass, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"signed": "literal"},
-        {"budget": "iwmr"},
-        {"budget": usu.SoftIWMR(prior="mass", importance="logmeanexp")},
-        {"budget": "hybrid"},
-        {"budget": usu.SoftPrior()},
-        {"max_gain": 2.0},
-        {"potential": usu.potentials.power(2)},
-        {"potential": usu.potentials.log_odds(0.5)},
-        {"potential": lambda s: 1 + s**2},
-        {"coarse_is": "mass"},
-    ],
-    ids=str,
-)
+GRADIENTS = {
+    "cell": {},
+    "literal": {"signed": "literal"},
+    "iwmr": {"budget": "iwmr"},
+    "iwmr mass logmeanexp": {"budget": usu.SoftIWMR(prior="mass", importance="logmeanexp")},
+    "hybrid": {"budget": "hybrid"},
+    "soft prior": {"budget": usu.SoftPrior()},
+    "ceiling": {"max_gain": 2.0},
+    "power": {"potential": usu.potentials.power(2)},
+    "log odds": {"potential": usu.potentials.log_odds(0.5)},
+    "own potential": {"potential": lambda s: 1 + s**2},
+    "masses": {"coarse_is": "mass"},
+}
+
+
+@pytest.mark.parametrize("settings", GRADIENTS.values(), ids=GRADIENTS)
 def test_gradients(settings: dict[str, object]) -> None:
     generator = torch.Generator().manual_seed(0)
     coarse = (torch.rand(2, 3, 3, generator=generator, dtype=torch.float64) - 0.4).requires_grad_()
