@@ -13,7 +13,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 #: A band or chunk of about this many pixels stays in the processor's cache while it is worked on.
-_CACHED_PIXELS = 1 << 19
+_CACHED_PIXELS = 1 << 21
+#: exp(-64) is far from the smallest number of single precision, so up to here 1 will do as everybody's maximum.
+_MILD_RATE = 64.0
 
 
 class Partition(Protocol):
@@ -36,8 +38,11 @@ class Partition(Protocol):
     def peak(self, field: Tensor) -> Tensor:
         """Maximum of a field over each cell; -inf in a cell without pixels."""
 
-    def share(self, field: Tensor, mass: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
-        """mass · exp(rate · field) / Σ_cell exp(rate · field), and the logarithm of that sum."""
+    def share(self, field: Tensor, mass: Tensor, rate: Tensor, *, unit: bool = False) -> tuple[Tensor, Tensor]:
+        """mass · exp(rate · field) / Σ_cell exp(rate · field), and the logarithm of that sum.
+
+        ``unit`` says that the field lies in [0, 1]: then a mild rate needs no search for the maximum of each cell.
+        """
 
     def labels(self) -> Tensor:
         """The cell of each pixel, as one integer per pixel."""
@@ -63,6 +68,8 @@ class Grid:
         self._column = interval_of(lattice[1], grid[1], device)
         self._heights = torch.bincount(self._row, minlength=grid[0])
         self._widths = torch.bincount(self._column, minlength=grid[1])
+        #: The width of all columns where it is one; then views do what indices do, faster.
+        self._width = lattice[1] // grid[1] if lattice[1] % grid[1] == 0 else None
 
     @property
     def sizes(self) -> Tensor:
@@ -85,7 +92,7 @@ class Grid:
 
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64."""
-        parts = [self._sum_columns(_rows(field, band).sum(2, dtype=torch.float64)) for band in self._bands(field)]
+        parts = [self._sums(_rows(field, band)) for band in self._bands(field)]
         return torch.cat(parts, 1).flatten(1)
 
     def peak(self, field: Tensor) -> Tensor:
@@ -93,19 +100,30 @@ class Grid:
         parts = [self._max_columns(_rows(field, band).amax(2)) for band in self._bands(field)]
         return torch.cat(parts, 1).flatten(1)
 
-    def share(self, field: Tensor, mass: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+    def share(self, field: Tensor, mass: Tensor, rate: Tensor, *, unit: bool = False) -> tuple[Tensor, Tensor]:
         """The softmax of each cell times its mass, a few coarse rows at a time so that the work stays in the cache."""
         out = torch.empty_like(field, memory_format=torch.contiguous_format)
-        mass, rate = mass.reshape(-1, *self.grid), rate.expand(mass.shape).reshape(-1, *self.grid)
+        mass = mass.reshape(-1, *self.grid)
+        one_rate = float(rate) if rate.ndim == 0 else None
+        rates = rate.expand(mass.shape[0], -1).reshape(-1, *self.grid).to(field.dtype) if rate.ndim else rate
         logs = []
         for band in self._bands(field):
             rows = slice(band.coarse, band.coarse + band.count)
             source, result = _rows(field, band), _rows(out, band)
-            torch.mul(source, self._across(rate[:, rows], field.dtype), out=result)
-            top = self._max_columns(result.amax(2))
-            result.sub_(self._across(top, field.dtype)).exp_()
-            partition_sum = self._sum_columns(result.sum(2, dtype=torch.float64))
-            result.mul_(self._across(mass[:, rows] / partition_sum, field.dtype))
+            if one_rate is not None and unit and 0 < one_rate <= _MILD_RATE:
+                top = field.new_tensor(one_rate)
+                torch.add(-top, source, alpha=one_rate, out=result).exp_()
+            elif one_rate is not None:
+                top = self._max_columns(source.amax(2)) * one_rate
+                torch.add(self._across(-top), source, alpha=one_rate, out=result).exp_()
+            else:
+                top = self._max_columns(source.amax(2))
+                slope = rates[:, rows]
+                # where the rate is negative the largest of rate · field is where the field is smallest
+                top = torch.maximum(slope * top, slope * -self._max_columns(-source.amin(2)))
+                torch.addcmul(self._across(-top), source, self._across(slope), out=result).exp_()
+            partition_sum = self._sums(result)
+            result.mul_(self._across((mass[:, rows] / partition_sum).to(field.dtype)))
             logs.append(top + partition_sum.log())
         return out, torch.cat(logs, 1).flatten(1)
 
@@ -123,15 +141,26 @@ class Grid:
             yield _Band(coarse, count, pixel, height)
             coarse, pixel = coarse + count, pixel + count * height
 
-    def _across(self, cells: Tensor, dtype: torch.dtype) -> Tensor:
+    def _across(self, cells: Tensor) -> Tensor:
         """(batch, coarse rows, grid columns) -> (batch, coarse rows, 1, lattice columns)."""
-        return cells.to(dtype).index_select(2, self._column).unsqueeze(2)
+        if self._width is not None:
+            return cells[..., None].expand(*cells.shape, self._width).reshape(*cells.shape[:2], 1, -1)
+        return cells.index_select(2, self._column).unsqueeze(2)
 
-    def _sum_columns(self, columns: Tensor) -> Tensor:
+    def _sums(self, rows: Tensor) -> Tensor:
+        """Sums over the cells of a band, (batch, coarse rows, grid columns), in float64."""
+        if self._width is not None:
+            # one pixel row of one cell is short and contiguous: added in the field's own precision, it is right to a
+            # few roundings and several times as fast; everything beyond it is added in float64
+            short = rows.view(*rows.shape[:3], -1, self._width).sum(4)
+            return short.sum(2, dtype=torch.float64)
+        columns = rows.sum(2, dtype=torch.float64)
         cells = columns.new_zeros(*columns.shape[:2], self.grid[1])
         return cells.scatter_add(2, self._column.expand(columns.shape), columns)
 
     def _max_columns(self, columns: Tensor) -> Tensor:
+        if self._width is not None:
+            return columns.view(*columns.shape[:2], -1, self._width).amax(3)
         cells = columns.new_full((*columns.shape[:2], self.grid[1]), -torch.inf)
         return cells.scatter_reduce(2, self._column.expand(columns.shape), columns, "amax")
 
@@ -193,8 +222,8 @@ class Labels:
         lowest = flat.new_full((flat.shape[0], len(self._sizes)), -torch.inf)
         return lowest.scatter_reduce(1, self._flat.expand(flat.shape), flat, "amax")
 
-    def share(self, field: Tensor, mass: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
-        """The softmax of each cell times its mass."""
+    def share(self, field: Tensor, mass: Tensor, rate: Tensor, *, unit: bool = False) -> tuple[Tensor, Tensor]:
+        """The softmax of each cell times its mass. The maximum is always searched: ``unit`` would save little here."""
         out = self.spread(rate.expand(mass.shape).to(field.dtype)).mul_(field)
         top = self.peak(out).where(self._sizes > 0, 0)
         out.sub_(self.spread(top)).exp_()
@@ -207,8 +236,8 @@ class _Share(torch.autograd.Function):
     """`Partition.share` with its derivative: with w the shares, dÃ = w dM + M w (d logit - Σ w d logit)."""
 
     @staticmethod
-    def forward(ctx: Any, field: Tensor, mass: Tensor, rate: Tensor, cells: Partition) -> Tensor:
-        out, log_sum = cells.share(field, mass, rate)
+    def forward(ctx: Any, field: Tensor, mass: Tensor, rate: Tensor, cells: Partition, unit: bool) -> Tensor:
+        out, log_sum = cells.share(field, mass, rate, unit=unit)
         ctx.save_for_backward(field, mass, rate, log_sum)
         ctx.cells = cells
         return out
@@ -224,11 +253,11 @@ class _Share(torch.autograd.Function):
         to_field = (
             cells.spread(mass.to(field.dtype)) * slope * weight * (gradient - cells.spread(pulled.to(field.dtype)))
         )
-        return to_field, pulled.to(mass.dtype), None, None
+        return to_field, pulled.to(mass.dtype), None, None, None
 
 
-def share(field: Tensor, mass: Tensor, rate: Tensor, cells: Partition) -> Tensor:
+def share(field: Tensor, mass: Tensor, rate: Tensor, cells: Partition, *, unit: bool = False) -> Tensor:
     """`Partition.share`, through autograd where a gradient is asked for; the numbers are the same."""
     if torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad):
-        return _Share.apply(field, mass, rate, cells)  # type: ignore[no-any-return, no-untyped-call]
-    return cells.share(field.detach(), mass.detach(), rate)[0]
+        return _Share.apply(field, mass, rate, cells, unit)  # type: ignore[no-any-return, no-untyped-call]
+    return cells.share(field.detach(), mass.detach(), rate, unit=unit)[0]

@@ -262,8 +262,10 @@ class _Problem:
         elif self.budget == "cell" and self.slope is not None and self.base is None:
             # a cell has one sign, and flipping a straight line is a change of its slope: no copy of the scores is made
             down = self.flip & (self.mass.detach() < 0)
-            slope = torch.full_like(self.mass, self.slope, requires_grad=False)
-            result = self._shared(self.scores, self.mass, slope.where(~down, -slope))
+            slope = self.mass.new_tensor(self.slope)
+            result = self._shared(
+                self.scores, self.mass, slope.where(~down, -slope) if down.any() else slope, unit=True
+            )
         else:
             parts = [
                 self._shared(self._logits(field), self.budgets(mass, field), self.mass.new_ones(()))
@@ -328,9 +330,9 @@ class _Problem:
             result = result + whole._shared(logits, mass.sum(1, keepdim=True), mass.new_ones(()))
         return result
 
-    def _shared(self, field: Tensor, mass: Tensor, rate: Tensor) -> Tensor:
+    def _shared(self, field: Tensor, mass: Tensor, rate: Tensor, *, unit: bool = False) -> Tensor:
         if self.max_gain is None:
-            return share(field, mass, rate, self.cells)
+            return share(field, mass, rate, self.cells, unit=unit)
         logits = field * self.cells.spread(rate.expand_as(mass).to(field.dtype))
         full = at_ceiling(logits.detach(), self.cells, self.max_gain)
         ceiling = self.max_gain / self.cells.sizes.clamp(min=1).double()

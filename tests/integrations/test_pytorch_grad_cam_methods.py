@@ -20,7 +20,7 @@ from tests.integrations.grad_cam_oracle import (
     small_network,
     small_pictures,
 )  # fmt: skip
-from usu import PRESETS, SoftPrior
+from usu import PRESETS, SoftPrior, upsample
 from usu.integrations._layered import upsample_layers
 from usu.integrations.pytorch_grad_cam import coarse_maps, wrap
 
@@ -161,6 +161,8 @@ def test_refinecam_multiplies_unit_maps(pytorch_grad_cam):
     product = units[0] * units[1]
     product = product - product.min((1, 2), keepdims=True)
     assert_close(cam(small_pictures()), product / product.max((1, 2), keepdims=True))
+    for base in cam.cam.base_cam_per_layer:
+        assert base.activations_and_grads.activations == [], "one layer's pass is not stored by the others"
     # the library hands eigen_smooth on in the place of aug_smooth
     for base, ours in zip(
         cam.cam.base_cam_per_layer, coarse_maps(cam.cam, small_pictures(), eigen_smooth=True), strict=True
@@ -225,6 +227,30 @@ def test_presets_keep_their_promises_over_several_layers(pytorch_grad_cam, prese
     assert not np.allclose(ours, np.mean([nearest(m, SIZE) for m in maps], axis=0), atol=1e-3 * np.abs(ours).max())
 
 
+@pytest.mark.parametrize("preset", ["cell", "soft", "paper", "fast", "unguided"])
+def test_twice_the_same_layer_is_that_layer_upsampled(preset):
+    settings = replace(PRESETS["cell"], scoring="unguided") if preset == "unguided" else PRESETS[preset]
+    settings = replace(settings, parts=16, evaluations=settings.evaluations and 60)
+    torch.manual_seed(0)
+    layer, image = torch.randn(1, 2, 2), torch.rand(1, 3, 32, 32)
+    weights = torch.randn(3, 32, 32)
+    model = lambda batch: (batch * weights).sum((1, 2, 3))[:, None]  # noqa: E731
+    ours = upsample_layers([layer, layer], image, model, 0, preset=settings)
+    alone = upsample(layer, image, model, 0, preset=settings)
+    assert float(layer.min()) < 0 < float(layer.max())
+    torch.testing.assert_close(ours.pixel_map, alone.pixel_map)
+    assert ours.evaluations == alone.evaluations
+
+
+def test_nothing_to_redistribute_costs_nothing():
+    layers = [torch.tensor([[[0.0]], [[0.0]]]), torch.tensor([[[0.0, 0.0]], [[0.0, 1.0]]])]
+    images = torch.rand(2, 1, 8, 8)
+    found = upsample_layers(layers, images, lambda x: x.sum((1, 2, 3))[:, None], 0, evaluations=10)
+    assert found.evaluations == 10
+    assert not found.pixel_map[0].any()
+    assert float(found.pixel_map[1].sum()) == pytest.approx(16)
+
+
 def test_a_wrong_mass_is_measured(monkeypatch):
     from usu.integrations import _layered
 
@@ -235,3 +261,6 @@ def test_a_wrong_mass_is_measured(monkeypatch):
         settings = replace(QUICK, budget=budget)
         found = upsample_layers(layers, image, lambda x: x.sum((1, 2, 3))[:, None], 0, preset=settings)
         assert found.mass_error == pytest.approx(0.25, rel=1e-4)
+    wrong = replace(found, mass_error=0.5, pixel_map=torch.ones(1, 12, 12))
+    monkeypatch.setattr(_layered, "upsample", lambda *args, **settings: wrong)
+    assert upsample_layers(layers[:1], image, lambda x: x, 0).mass_error == 0.5
