@@ -60,6 +60,7 @@ def main() -> None:
         timings, scores = {}, {}
         for name, model, settings in (
             ("eager torch", loaded.model, {"channels_last": False}),
+            ("eager torch, batches of 16", loaded.model, {"channels_last": False, "chunk": 16}),
             ("eager torch, channels last", loaded.model, {"channels_last": True}),
             ("ONNX Runtime", usu.forward.from_onnx(path), {}),
         ):

@@ -56,7 +56,10 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
             import onnxruntime
         except ImportError:
             raise MissingExtraError("onnxruntime", "onnx", "Running an ONNX model") from None
-        model = onnxruntime.InferenceSession(str(model), providers=onnxruntime.get_available_providers())
+        options = onnxruntime.SessionOptions()
+        # its threads share the cores with torch's, which make the batches: whoever waits should sleep, not spin
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        model = onnxruntime.InferenceSession(str(model), options, providers=onnxruntime.get_available_providers())
     if not hasattr(model, "get_inputs"):
         raise TypeError(
             f"`model` must be a path or an onnxruntime.InferenceSession; got {type(model).__name__}. Pass the path of "
