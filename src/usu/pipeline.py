@@ -20,7 +20,7 @@ from usu.jobs import Job, agree, displayable, jobs
 from usu.models.preparation import Geometry
 from usu.partition import Partition
 from usu.perturb import Fill, fill_named
-from usu.presets import EXPLAIN_DEFAULT, PRESETS, UPSAMPLE_DEFAULT, Settings
+from usu.presets import EXPLAIN_DEFAULT, PRESETS, UPSAMPLE_DEFAULT, Settings, settings_of
 from usu.readout import Link, Target
 from usu.redistribute import Budget, SoftPrior, cell_budgets, redistribute
 from usu.refine import Refined, StopReason, refine
@@ -102,7 +102,7 @@ def upsample(
     >>> result.evaluations, float(result.pixel_map.sum()), bool(result.pixel_map[0, 3] > result.pixel_map[0, 0])
     (32, 16.0, True)
     """
-    chosen = _settings(preset)
+    chosen = settings_of(preset)
     given = {
         "evaluations": evaluations,
         "segmenter": segmenter,
@@ -314,14 +314,6 @@ def _preset_name(preset: str | Settings | None) -> str:
     if isinstance(preset, Settings):
         return next((name for name, known in PRESETS.items() if known == preset), "own settings")
     return preset or UPSAMPLE_DEFAULT
-
-
-def _settings(preset: str | Settings | None) -> Settings:
-    if isinstance(preset, Settings):
-        return preset
-    name = UPSAMPLE_DEFAULT if preset is None else preset
-    check.choice("preset", name, tuple(PRESETS))
-    return PRESETS[name]
 
 
 def _checked_settings(settings: Settings) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal
 
+from usu import _checks as check
 from usu.perturb import Fill
 from usu.readout import Link
 from usu.redistribute import Budget, SoftPrior
@@ -86,3 +87,12 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
 UPSAMPLE_DEFAULT = "cell"
 #: A picture that is explained to a person is shown as the model sees it: what `usu.explain` does if nothing is said.
 EXPLAIN_DEFAULT = "soft"
+
+
+def settings_of(preset: str | Settings | None) -> Settings:
+    """The preset's settings, by its name."""
+    if isinstance(preset, Settings):
+        return preset
+    name = UPSAMPLE_DEFAULT if preset is None else preset
+    check.choice("preset", name, tuple(PRESETS))
+    return PRESETS[name]

@@ -12,12 +12,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from usu import _checks as check
 from usu._arguments import partition_of
 from usu.forward import Model, Progress
 from usu.interpolate import interpolate
 from usu.pipeline import upsample
-from usu.presets import PRESETS, UPSAMPLE_DEFAULT, Settings
+from usu.presets import Settings, settings_of
 from usu.redistribute import SoftPrior, cell_budgets, redistribute
 from usu.results import Upsampled
 from usu.types import Array
@@ -70,15 +69,6 @@ def upsample_layers(
     else:
         combined = torch.stack(maps).sum(0) / (len(maps) if combine == "mean" else 1)
     return replace(first, pixel_map=combined, mass_error=error)
-
-
-def settings_of(preset: str | Settings | None) -> Settings:
-    """The preset's settings, by its name."""
-    if isinstance(preset, Settings):
-        return preset
-    name = UPSAMPLE_DEFAULT if preset is None else preset
-    check.choice("preset", name, tuple(PRESETS))
-    return PRESETS[name]
 
 
 def unit(maps: Tensor) -> Tensor:

@@ -15,9 +15,9 @@ from usu import _checks as check
 from usu.forward import Model, Progress
 from usu.integrations._grad_cam_layers import LayerMaps, checked_pictures, is_a, layer_maps, members
 from usu.integrations._grad_cam_targets import for_scoring, one_each
-from usu.integrations._layered import settings_of, unit, upsample_layers
+from usu.integrations._layered import unit, upsample_layers
 from usu.integrations._set_aside import deaf
-from usu.presets import Settings
+from usu.presets import Settings, settings_of
 from usu.results import Upsampled
 from usu.types import Array, NDArray
 
