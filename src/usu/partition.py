@@ -92,7 +92,7 @@ class Grid:
 
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64."""
-        parts = [self._sums(_rows(field, band)) for band in self._bands(field)]
+        parts = [self._sums(_rows(field, band).double()) for band in self._bands(field)]
         return torch.cat(parts, 1).flatten(1)
 
     def peak(self, field: Tensor) -> Tensor:

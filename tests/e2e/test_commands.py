@@ -161,7 +161,14 @@ def test_interrupting_keeps_what_is_finished(photographs: Path) -> None:
         Image.fromarray(data.chelsea()).resize((300 + index, 300)).save(photographs / f"long_{index}.png")
     command = [sys.executable, "-m", "usu.cli", "explain", "long_*.png", "--out", "long", "--evaluations", "60"]
     process = subprocess.Popen(
-        command, cwd=photographs, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        command,
+        cwd=photographs,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        # a test run in the background ignores SIGINT, and so would its children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 200
     while not (photographs / "long/long_0/manifest.json").exists() and time.monotonic() < deadline:

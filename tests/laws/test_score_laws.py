@@ -31,7 +31,7 @@ def test_unneeded_scores_change_nothing(seed, sides, labels):
     other = torch.where(keep, scores, torch.rand(scores.shape, generator=g, dtype=torch.float64))
     before = usu.redistribute(coarse, scores[segments], budget="cell")
     after = usu.redistribute(coarse, other[segments], budget="cell")
-    assert torch.equal(before, after)
+    torch.testing.assert_close(before, after, rtol=1e-14, atol=0)
 
 
 @given(seed=seeds, labels=st.integers(2, 8))
