@@ -17,8 +17,8 @@ def needed(segments: Array, cells: Array, masses: Array) -> Tensor:
     labels from 0 like ``segments``, and ``masses`` holds one number per cell, in the order of the labels.
 
     Guarantees:
-        Changing the score of a segment that is not needed leaves ``redistribute(..., budget="cell")`` (to rounding) as it
-        was. That is a statement about scores in [0, 1]: a normalisation must not look at them either.
+        Changing the score of a segment that is not needed leaves ``redistribute(..., budget="cell")`` as it was, to
+        rounding. That is a statement about scores in [0, 1]: a normalisation must not look at them either.
 
     >>> needed(torch.tensor([[0, 1, 1, 1, 2, 2]]), torch.tensor([[0, 0, 1, 1, 2, 2]]), torch.tensor([5.0, 5.0, 5.0]))
     tensor([ True,  True, False])
