@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.onnx import OnnxModel, from_onnx
+from usu.onnx import from_onnx, undivided
 from usu.readout import Link, Target, checked_link, checked_target, read, top_class
 from usu.types import Array
 
@@ -72,11 +72,10 @@ class Engine:
         if self.target is None:
             raise ValueError("`target` must be known before variants are compared; got None. Use engine.aim(picture).")
         image = check.as_tensor("picture", picture)
-        # ONNX Runtime plans its memory ahead and likes larger batches than eager torch
-        chunk = self.chunk or _default_chunk(image, self.device) * (4 if isinstance(self.model, OnnxModel) else 1)
+        chunk = self.chunk or _default_chunk(image, self.device)
         values: list[Tensor] = []
         done, runner = 0, self
-        with undisturbed(self.model, self.device or image.device), torch.no_grad():
+        with undisturbed(self.model, self.device or image.device), undivided(self.model), torch.no_grad():
             while done < count:
                 rows = slice(done, min(done + chunk, count))
                 size = rows.stop - rows.start

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +45,9 @@ class OnnxModel:
 
 
 def from_onnx(model: str | Path | Any) -> OnnxModel:
-    """A model from an ``.onnx`` file or an existing ``onnxruntime.InferenceSession``; threads stay at their default.
+    """A model from an ``.onnx`` file or an existing ``onnxruntime.InferenceSession``.
+
+    A file gets as many threads as torch has at this moment; a session keeps its own.
 
     Needs the extra ``onnx``. The result goes wherever a model goes: ``engine(from_onnx("net.onnx"), target=3)``.
     """
@@ -57,6 +61,7 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
         except ImportError:
             raise MissingExtraError("onnxruntime", "onnx", "Running an ONNX model") from None
         options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
         # its threads share the cores with torch's, which make the batches: whoever waits should sleep, not spin
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         model = onnxruntime.InferenceSession(str(model), options, providers=onnxruntime.get_available_providers())
@@ -80,3 +85,21 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
         dtype=_DTYPES[inputs[0].type],
         batch=size if isinstance(size, int) else None,
     )
+
+
+@contextmanager
+def undivided(model: object) -> Iterator[None]:
+    """One torch thread inside, where ``model`` is an `OnnxModel`; as many as before afterwards.
+
+    ONNX Runtime has threads of its own. Torch's, which stay awake for a while after every batch they helped to make,
+    would hold the cores they need: 9 ms a picture instead of 7 (EfficientNet-Lite0, two cores).
+    """
+    threads = torch.get_num_threads()
+    if not isinstance(model, OnnxModel) or threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
