@@ -15,7 +15,6 @@ from usu import _checks as check
 from usu._arguments import partition_of
 from usu._checks import as_numpy
 from usu.forward import Engine, Model, Progress, engine
-from usu.interpolate import interpolate
 from usu.jobs import Job, agree, displayable, jobs
 from usu.models.preparation import Geometry
 from usu.partition import Partition
@@ -28,6 +27,7 @@ from usu.results import Explanation, Upsampled, versions
 from usu.scorer import Scorer
 from usu.segment import Segmenter, split
 from usu.sources import CoarseMap, coarse_map
+from usu.spread import spread
 from usu.types import Array, ArrayT, NDArray
 
 #: "As the preset has it", for settings in which None means something.
@@ -263,14 +263,7 @@ def _one(job: Job, asked: Engine, settings: Settings, progress: Progress | None)
     several = job.several or len(refined.scores) > 1
     agree(job.coarse.reshape(-1, len(cells.sizes)).shape[0], len(refined.scores))
     field = (refined.scores if several else refined.scores[0]).to(job.coarse.device)
-    base = None
-    if settings.base == "bilinear" and job.cells is None:
-        base = interpolate(job.coarse, (int(lattice[0]), int(lattice[1])), "bilinear")
-        base = base if isinstance(settings.budget, SoftPrior) else base.abs()
-    result = redistribute(
-        job.coarse, field, cells=job.cells, temperature=settings.temperature, potential=settings.potential,
-        budget=settings.budget, base=base, signed=settings.signed, max_gain=settings.max_gain,
-    )  # fmt: skip
+    result = spread(job.coarse, field, settings, cells=job.cells)
     error = _mass_error(result, job, field, cells, settings)
     reason = refined.stop_reason
     if settings.depth == 0 and scorer.spent == settings.evaluations:

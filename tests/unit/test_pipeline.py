@@ -239,14 +239,14 @@ def test_soft_keeps_the_total(coarse, depth):
 
 
 def test_the_mass_error_is_measured_and_not_assumed(monkeypatch):
-    import usu.pipeline as pipeline
+    import usu.spread as spread
 
     def leaky(coarse, *rest, **more):
         result = usu.redistribute(coarse, *rest, **more)
         result[..., 0, 0] += 0.01 * 16 * coarse[..., 0, 0]
         return result
 
-    monkeypatch.setattr(pipeline, "redistribute", leaky)
+    monkeypatch.setattr(spread, "redistribute", leaky)
     assert upsample(COARSE, IMAGE, Counting(), 0, evaluations=10).mass_error == pytest.approx(0.01)
     soft = upsample(COARSE, IMAGE, Counting(), 0, preset="soft", evaluations=10).mass_error
     assert soft == pytest.approx(0.01 * float(COARSE[0, 0] / COARSE.sum()))
