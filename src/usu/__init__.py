@@ -1,7 +1,8 @@
 """usu: turn a coarse attribution map into a pixel map by redistributing its mass, not by interpolating it."""
 
-from usu import forward, perturb, potentials, score, segment, upsamplers
+from usu import forward, metrics, perturb, potentials, score, segment, stats, upsamplers
 from usu.audit import AuditReport, audit
+from usu.bench import Sample, evaluate
 from usu.error_maps import alpha_beta_errors, mass_imbalance
 from usu.interpolate import interpolate
 from usu.pipeline import explain, upsample
@@ -26,6 +27,7 @@ __all__ = [
     "CoarseMap",
     "Explanation",
     "Hybrid",
+    "Sample",
     "Settings",
     "SoftIWMR",
     "SoftPrior",
@@ -36,6 +38,7 @@ __all__ = [
     "audit",
     "boundary_segments",
     "cell_budgets",
+    "evaluate",
     "explain",
     "forward",
     "gradcam",
@@ -46,6 +49,7 @@ __all__ = [
     "layercam",
     "mass_imbalance",
     "merge",
+    "metrics",
     "mixing",
     "perturb",
     "potentials",
@@ -54,6 +58,7 @@ __all__ = [
     "reshape_transform",
     "score",
     "segment",
+    "stats",
     "upsample",
     "upsamplers",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from contextlib import suppress
@@ -56,3 +57,17 @@ def save_explanation(explanation: Explanation, directory: Path) -> Path:
                 folder.rmdir()
         raise
     return directory
+
+
+def written(path: Path, content: bytes) -> Path:
+    """The file with this content: the old one or the new one, whatever happens in between."""
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(draft).chmod(0o644)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+    return path

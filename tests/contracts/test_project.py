@@ -25,6 +25,7 @@ else:
 
 OURS = "usu-xai"
 FEATURES = {
+    "bench",
     "demo", "plot", "onnx", "higra", "pytorch-grad-cam", "captum", "torchcam", "timm", "transformers", "quantus"
 }  # fmt: skip
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from usu.cli import audit, compare, doctor, explain
+from usu.cli import audit, compare, doctor, evaluate, explain
 from usu.errors import UsuError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command("explain")(explain.explain)
 app.command("compare")(compare.compare)
+app.command("evaluate")(evaluate.evaluate)
 app.command("audit")(audit.audit)
 app.command("doctor")(doctor.doctor)
 

@@ -21,6 +21,7 @@ EXTRAS = {
     "torchcam": ("torchcam", "maps of torchcam"),
     "timm": ("timm", "models by timm name"),
     "transformers": ("transformers", "models from a transformers folder"),
+    "bench": ("pyarrow", "tables of usu evaluate in Parquet, and as DataFrames"),
     "quantus": ("quantus", "evaluation with Quantus"),
 }
 REQUIRED = ("torch", "numpy", "scipy", "scikit-image", "Pillow", "typer", "rich")

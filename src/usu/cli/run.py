@@ -45,19 +45,10 @@ def settings_from(
 
 def prepared(loaded: Loaded, picture: Picture) -> tuple[Any, Geometry, NDArray]:
     """The model's input, how it sits in the picture, and the same part as a person sees it."""
+    from usu.models.preparation import seen
+
     tensor, geometry = loaded.prepare(picture.pixels)
     return tensor, geometry, seen(picture.unit, geometry)
-
-
-def seen(unit: NDArray, geometry: Geometry) -> NDArray:
-    """The part of a picture (H x W x 3 in [0, 1]) that the model sees, at the size it sees it."""
-    from PIL import Image
-
-    top, left, bottom, right = geometry.box
-    size = (geometry.input[1], geometry.input[0])
-    pixels = Image.fromarray(np.rint(255 * unit).astype(np.uint8))
-    cut = pixels.resize(size, Image.Resampling.BICUBIC, box=(left, top, right, bottom))
-    return np.asarray(cut, dtype=np.float32) / np.float32(255)
 
 
 class Bars:
@@ -142,3 +133,13 @@ def note(sentence: str, *, quiet: bool = False) -> None:
     """A remark for a person, on standard error."""
     if not quiet:
         sys.stderr.write(f"usu: {sentence}\n")
+
+
+def need(package: str, extra: str, purpose: str) -> None:
+    """Say before the work begins what would be missing at its end."""
+    from importlib.util import find_spec
+
+    from usu.errors import MissingExtraError
+
+    if find_spec(package) is None:
+        raise MissingExtraError(package, extra, purpose)

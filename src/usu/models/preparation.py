@@ -108,6 +108,17 @@ def place(values: Array, geometry: Geometry, *, size: tuple[int, int] | None = N
     return out.numpy()
 
 
+def seen(unit: NDArray, geometry: Geometry) -> NDArray:
+    """The part of a picture (H x W x 3 in [0, 1]) that the model sees, at the size it sees it."""
+    from PIL import Image
+
+    top, left, bottom, right = geometry.box
+    size = (geometry.input[1], geometry.input[0])
+    pixels = Image.fromarray(np.rint(255 * unit).astype(np.uint8))
+    cut = pixels.resize(size, Image.Resampling.BICUBIC, box=(left, top, right, bottom))
+    return np.asarray(cut, dtype=np.float32) / np.float32(255)
+
+
 def _whole(low: float, high: float) -> tuple[int, int]:
     """An interval on whole pixels, at least one of them."""
     start = round(low)

@@ -1,0 +1,112 @@
+"""A picture to be evaluated: what the model takes, what a person sees, and the object's outline if somebody drew it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from usu.models import Loaded
+from usu.models.preparation import Geometry, seen
+from usu.pictures import read
+from usu.types import Array, NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A picture in memory.
+
+    ``coarse`` saves the source its work, for maps made elsewhere; ``target`` None is the model's top class.
+    """
+
+    name: str
+    image: Array
+    picture: NDArray | None = None
+    target: int | None = None
+    truth: Array | None = None
+    coarse: Array | None = None
+
+    @property
+    def has_truth(self) -> bool:
+        """Is there an outline to measure against?"""
+        return self.truth is not None
+
+    def open(self) -> Sample:
+        """Itself."""
+        return self
+
+
+class Openable(Protocol):
+    """A picture that is read when its turn comes."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the pictures of a run."""
+
+    @property
+    def has_truth(self) -> bool:
+        """Is there an outline to measure against?"""
+
+    def open(self) -> Sample:
+        """Read it."""
+
+
+@dataclass(frozen=True, eq=False)
+class PictureFile:
+    """A picture file, prepared for a model; ``truth`` is a picture of the same size, bright inside the object."""
+
+    name: str
+    path: Path
+    loaded: Loaded
+    truth: Path | None = None
+    target: int | None = None
+
+    @property
+    def has_truth(self) -> bool:
+        """Is there an outline to measure against?"""
+        return self.truth is not None
+
+    def open(self) -> Sample:
+        """Read, resize and crop both."""
+        picture = read(self.path)
+        image, geometry = self.loaded.prepare(picture.pixels)
+        outline = None if self.truth is None else self._outline(self.truth, picture.unit.shape[:2], geometry)
+        return Sample(self.name, image, seen(picture.unit, geometry), self.target, outline)
+
+    def _outline(self, path: Path, size: tuple[int, ...], geometry: Geometry) -> NDArray:
+        drawn = read(path).unit
+        if drawn.shape[:2] != tuple(size):
+            got, wanted = (" x ".join(map(str, shape[:2])) for shape in (drawn.shape, size))
+            raise ValueError(f"`truth` must be as large as its picture ({wanted}); got {got} in {path}. Resize it.")
+        # a smooth resize and a threshold cuts the outline where it is, not at the nearest old pixel
+        return np.asarray(seen(drawn, geometry).mean(2) > 0.5)
+
+
+def as_samples(pictures: object) -> list[Openable]:
+    """Pictures as given: samples, or tensors (C, H, W), which get numbers for names."""
+    try:
+        many = list(pictures)  # type: ignore[call-overload]
+    except TypeError:
+        raise TypeError(
+            f"`pictures` must be a list of usu.Sample or of images C x H x W; got {type(pictures).__name__}. "
+            "Put a single picture in a list."
+        ) from None
+    samples: list[Openable] = [
+        Sample(f"{number:05d}", one) if isinstance(one, (Tensor, np.ndarray)) else one
+        for number, one in enumerate(many)
+    ]
+    for sample in samples:
+        if not hasattr(sample, "open") or not hasattr(sample, "name"):
+            raise TypeError(
+                f"`pictures` must hold usu.Sample or images C x H x W; got {type(sample).__name__}. Use a Sample."
+            )
+    names = [sample.name for sample in samples]
+    double = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if double is not None:
+        raise ValueError(f"`pictures` must have different names; got {double!r} twice. Rename one.")
+    if not samples:
+        raise ValueError("`pictures` must hold at least one picture; got none. Check the folder.")
+    return samples

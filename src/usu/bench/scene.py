@@ -1,0 +1,103 @@
+"""One picture at work: its coarse map, its target, and all about it that several upsamplers would compute twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from usu import _checks as check
+from usu._checks import as_numpy
+from usu.bench.sample import Sample
+from usu.forward import Model, engine
+from usu.jobs import displayable
+from usu.metrics.asking import seeded
+from usu.metrics.declared import Case, once
+from usu.pipeline import upsample
+from usu.presets import PRESETS, Settings
+from usu.results import Upsampled
+from usu.sources import coarse_map
+from usu.types import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A picture with its coarse map, ready to be upsampled and measured."""
+
+    name: str
+    #: (C, H, W), as the model takes it.
+    image: Tensor
+    #: H x W x 3 in [0, 1].
+    picture: NDArray
+    #: (h, w) in float64.
+    coarse: NDArray
+    target: int
+    truth: NDArray | None
+    #: For gradients, and for all other passes.
+    model: Model
+    forward: Model
+    #: Of everything random about this picture.
+    seed: int
+    memory: dict[Any, Any] = field(default_factory=dict)
+
+    def scored(self, settings: Settings, *, everywhere: bool = False) -> Upsampled[NDArray]:
+        """Segments and scores as the settings have them; upsamplers that differ in the operator alone share them.
+
+        ``everywhere``: also where cells of no mass make scores needless, for those who will move the masses.
+        """
+        local = settings.budget == "cell" and not everywhere
+        scoring = replace(
+            settings, budget="cell" if local else "iwmr", temperature=1.0, potential=None, base=None, max_gain=None,
+            signed="flip",
+        )  # fmt: skip
+        model = self.model if settings.scoring == "gradient" else self.forward
+        return once(
+            self.memory,
+            scoring,
+            lambda: upsample(self.coarse, self.image, model, self.target, preset=scoring, picture=self.picture),
+        )
+
+    def segments(self) -> NDArray:
+        """The picture's parts, for metrics that ask for them."""
+        settings = PRESETS["cell"]
+        return once(self.memory, "parts", lambda: np.asarray(settings.segmenter(self.picture, settings.parts)))
+
+    def case(self, pixel_map: NDArray) -> Case:
+        """A map of this picture, to be measured."""
+        return Case(
+            pixel_map=pixel_map, image=self.image, model=self.forward, target=self.target, coarse=self.coarse,
+            truth=self.truth, segments=self.segments(), seed=self.seed, of_picture=self.memory,
+        )  # fmt: skip
+
+
+def scene_of(sample: Sample, model: Model, forward: Model, *, source: str, layer: str | None, seed: int) -> Scene:
+    """A picture's coarse map from the source (or its own), for its target or the model's top class."""
+    image = check.as_tensor("image", sample.image)
+    if image.ndim != 3:
+        raise ValueError(f"`image` must be one picture, C x H x W; got {check.shape(image)}. One Sample per picture.")
+    target = sample.target
+    if sample.coarse is not None:
+        coarse = as_numpy(sample.coarse).astype(np.float64)
+        if coarse.ndim != 2:
+            raise ValueError(f"`coarse` must be one map, h x w; got {coarse.ndim} dimensions. Pass a single map.")
+    else:
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"`model` must be an nn.Module for the source {source!r}; got {type(model).__name__}. Pass `coarse` "
+                "with every sample, or a module as `model` and the other as `forward`."
+            )
+        found = coarse_map(source, model, image[None], target, layer=layer)
+        coarse = as_numpy(found.values[0]).astype(np.float64)
+        target = found.targets[0] if found.targets else target
+    if target is None:
+        aimed = engine(forward).aim(image).engine.target
+        target = aimed[0] if isinstance(aimed, tuple) else None
+    if not isinstance(target, int):
+        raise TypeError(f"`target` must be a class index or None; got {type(target).__name__}. Name one class.")
+    picture = as_numpy(displayable(image)) if sample.picture is None else as_numpy(sample.picture)
+    truth = None if sample.truth is None else as_numpy(sample.truth).astype(bool)
+    # a picture's random numbers do not depend on which pictures came before it
+    own = seeded(seed, sample.name).initial_seed() % 2**31
+    return Scene(sample.name, image, picture, coarse, target, truth, model, forward, own)

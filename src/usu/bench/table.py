@@ -1,0 +1,167 @@
+"""The tidy table: one row per picture, upsampler and metric."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from usu.errors import MissingExtraError
+from usu.saving import written
+from usu.types import NDArray
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number, where it comes from and what it cost."""
+
+    picture: str
+    target: int
+    upsampler: str
+    metric: str
+    #: NaN where the metric does not apply, such as an outline no cell straddles.
+    value: float
+    #: Pictures passed through the model to make the map, and to measure it; each as if nothing had been shared.
+    evaluations: int
+    metric_evaluations: int
+    seconds: float = math.nan
+    metric_seconds: float = math.nan
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes it unique."""
+        return self.picture, self.upsampler, self.metric
+
+
+#: Clocks differ from run to run; everything else is the same each time and is compared byte for byte.
+TIMES = ("seconds", "metric_seconds")
+COLUMNS = tuple(field.name for field in fields(Row) if field.name not in TIMES)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows in a fixed order, and the pictures that failed with the reason why."""
+
+    rows: tuple[Row, ...]
+    #: Picture -> one sentence.
+    failures: Mapping[str, str]
+    #: Rows that were asked for and are another process's part.
+    missing: int = 0
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def upsamplers(self) -> list[str]:
+        """In order of appearance."""
+        return list(dict.fromkeys(row.upsampler for row in self.rows))
+
+    @property
+    def metrics(self) -> list[str]:
+        """In order of appearance."""
+        return list(dict.fromkeys(row.metric for row in self.rows))
+
+    def values(self, metric: str) -> dict[str, NDArray]:
+        """One metric: upsampler -> numbers over the same pictures, NaN where there is none.
+
+        >>> rows = [Row(p, 0, u, "iou", v, 0, 0) for p, u, v in (("a", "x", 1.0), ("a", "y", 2.0), ("b", "y", 3.0))]
+        >>> Table(tuple(rows), {}).values("iou")
+        {'x': array([ 1., nan]), 'y': array([2., 3.])}
+        """
+        rows = [row for row in self.rows if row.metric == metric]
+        if not rows:
+            raise ValueError(f"`metric` must be in the table; got {metric!r}. It holds {', '.join(self.metrics)}.")
+        place = {name: number for number, name in enumerate(dict.fromkeys(row.picture for row in rows))}
+        found = {name: np.full(len(place), np.nan) for name in self.upsamplers}
+        for row in rows:
+            found[row.upsampler][place[row.picture]] = row.value
+        return found
+
+    def fill_matrix(
+        self, upsampler: str, metric: str, fills: Sequence[str] = ("blur", "mean", "noise")
+    ) -> tuple[list[str], NDArray]:
+        """Mean of ``metric`` over the pictures: a row per fill the scorer used, a column per fill of the evaluator.
+
+        The upsamplers are called ``cell:blur``, ``cell:mean``, ...; the metrics ``half-deletion:blur``, ...
+        """
+        means = [
+            [float(np.nanmean(self.values(f"{metric}:{evaluator}")[f"{upsampler}:{scorer}"])) for evaluator in fills]
+            for scorer in fills
+        ]
+        return list(fills), np.array(means)
+
+    def csv(self, columns: Sequence[str] = COLUMNS) -> str:
+        """Comma-separated values with a header; numbers with nine digits, empty where there is none."""
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        for row in self.rows:
+            record = asdict(row)
+            writer.writerow([shortened(record[column]) for column in columns])
+        return text.getvalue()
+
+    def to_pandas(self) -> Any:
+        """As a pandas DataFrame, times and all (needs the extra ``bench``)."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingExtraError("pandas", "bench", "A table as a DataFrame") from None
+        return pandas.DataFrame([asdict(row) for row in self.rows])
+
+    def save(self, folder: str | Path) -> list[Path]:
+        """Write ``table.csv``, ``seconds.csv`` and ``table.parquet`` (needs the extra ``bench``), each as a whole."""
+        home = Path(folder)
+        home.mkdir(parents=True, exist_ok=True)
+        times = ("picture", "upsampler", "metric", *TIMES)
+        paths = [
+            written(home / "table.csv", self.csv().encode()),
+            written(home / "seconds.csv", self.csv(times).encode()),
+        ]
+        return [*paths, written(home / "table.parquet", self._parquet())]
+
+    def _parquet(self) -> bytes:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            raise MissingExtraError("pyarrow", "bench", "A table in Parquet") from None
+        records = [asdict(row) for row in self.rows]
+        columns = {name: [record[name] for record in records] for name in COLUMNS}
+        buffer = io.BytesIO()
+        pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+        return buffer.getvalue()
+
+
+def read_table(path: str | Path) -> Table:
+    """A table from its ``table.csv``.
+
+    Times stay behind, in ``seconds.csv``.
+    """
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise ValueError(
+                f"`path` must be a table with the columns {', '.join(COLUMNS)}; got "
+                f"{', '.join(reader.fieldnames or ())} in {path}. Pass the table.csv that usu evaluate wrote."
+            )
+        rows = tuple(
+            Row(
+                record["picture"], int(record["target"]), record["upsampler"], record["metric"],
+                float(record["value"] or "nan"), int(record["evaluations"]), int(record["metric_evaluations"]),
+            )
+            for record in reader
+        )  # fmt: skip
+    return Table(rows, {})
+
+
+def shortened(value: object) -> object:
+    """Nine digits of a number, so that the last bit of a sum cannot make two tables differ; nothing for NaN."""
+    if not isinstance(value, float):
+        return value
+    return "" if math.isnan(value) else format(value, ".9g")

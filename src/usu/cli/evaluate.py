@@ -1,0 +1,135 @@
+"""``usu evaluate``: a folder of pictures, upsamplers and metrics in; a table, a report and figures out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from usu.cli import run
+
+if TYPE_CHECKING:
+    from usu.bench import PictureFile, Table
+    from usu.models import Loaded
+
+
+def evaluate(
+    pictures: Annotated[list[str], typer.Argument(help="Pictures, folders or globs.")],
+    model: Annotated[str, typer.Option(help="As for usu explain.")] = "efficientnet_lite0",
+    weights: Annotated[str | None, typer.Option(help="A local file of weights (.pth or .safetensors).")] = None,
+    forward: Annotated[
+        str | None, typer.Option(help="The same model as .onnx, for all passes but the source's; several times faster.")
+    ] = None,
+    layer: Annotated[str | None, typer.Option(help="Where the source looks.")] = None,
+    source: Annotated[str, typer.Option(help="gradcam, hirescam or layercam.")] = "gradcam",
+    upsamplers: Annotated[
+        str, typer.Option(help="Names with commas between; plain, presets, controls and all stand for many.")
+    ] = "plain,presets",
+    metrics: Annotated[
+        str | None, typer.Option(help="Names with commas between, or all; the protocol's main ones if not given.")
+    ] = None,
+    evaluations: Annotated[int, typer.Option(help="What each upsampler may spend that asks the model.")] = 300,
+    truth: Annotated[
+        Path | None, typer.Option(help="A folder of outlines, bright inside the object, named like the pictures.")
+    ] = None,
+    against: Annotated[str, typer.Option(help="The upsampler that the report compares the others with.")] = "bilinear",
+    limit: Annotated[int | None, typer.Option(help="Only so many pictures, spread evenly over the folder.")] = None,
+    part: Annotated[str, typer.Option(help="2/3: this is the second of three processes sharing the work.")] = "1/1",
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    out: Annotated[Path, typer.Option(help="Folder for table, report and figures.")] = Path("usu-evaluation"),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars and no remarks.")] = False,
+) -> None:
+    """Measure upsamplers on your pictures and your model, with controls and statistics.
+
+    Every row is kept as soon as it is known: run the same command again and it goes on where it was.
+    """
+    from usu.bench import evaluate as measured
+    from usu.forward import from_onnx
+    from usu.models import load
+
+    run.need("pyarrow", "bench", "The table in Parquet")
+    run.need("matplotlib", "plot", "The figures of the report")
+    loaded = load(model, weights=weights, device=device)
+    files = _files(pictures, loaded, truth, limit)
+    which = _part(part)
+    with run.bars(1, quiet=quiet) as bars:
+        bars.start("rows", None)
+        try:
+            table = measured(
+                upsamplers.split(","),
+                files,
+                loaded.model,
+                None if metrics is None else metrics.split(",") if metrics != "all" else "all",
+                evaluations=evaluations,
+                forward=None if forward is None else from_onnx(forward),
+                source=source,
+                layer=layer or loaded.layer,
+                seed=seed,
+                out=out,
+                part=which,
+                request={"model": model, "weights": weights, "forward": forward},
+                progress=lambda name, done, total: bars.evaluated(done, total),
+            )
+        except KeyboardInterrupt:
+            run.note(f"interrupted; every finished row is kept in {out}, run the same command to go on")
+            raise typer.Exit(130) from None
+    for name, sentence in table.failures.items():
+        run.note(f"{name}: {sentence}")
+    _write(table, out, against, quiet=quiet)
+    if table.failures:
+        raise typer.Exit(1 if len(table) else 2)
+
+
+def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int | None) -> list[PictureFile]:
+    """The pictures, each with its outline where one has its name."""
+    from usu.bench import PictureFile
+    from usu.pictures import find
+
+    if truth is not None and not truth.is_dir():
+        raise FileNotFoundError(f"`--truth` must be a folder of outlines; got {truth}, which is none. Check the path.")
+    drawn = {} if truth is None else {path.stem: path for path in sorted(truth.iterdir()) if path.is_file()}
+    found = find(pictures)
+    if limit is not None:
+        if limit < 1:
+            raise ValueError(f"`--limit` must be at least 1; got {limit}. Leave it out for every picture.")
+        found = [found[number * len(found) // limit] for number in range(min(limit, len(found)))]
+    stems = [path.stem for path in found]
+    names = stems if len(set(stems)) == len(stems) else [str(path) for path in found]
+    files = [PictureFile(name, path, loaded, drawn.get(path.stem)) for name, path in zip(names, found, strict=True)]
+    if truth is not None and not any(file.has_truth for file in files):
+        raise ValueError(
+            f"`--truth` must hold a file named like a picture; got {truth}, where none is. {stems[0]}.png would be one."
+        )
+    return files
+
+
+def _part(part: str) -> tuple[int, int]:
+    first, slash, many = part.partition("/")
+    if not (slash and first.isdigit() and many.isdigit() and 1 <= int(first) <= int(many)):
+        raise ValueError(f"`--part` must be like 2/3, counted from 1; got {part!r}. 1/1 is everything.")
+    return int(first), int(many)
+
+
+def _write(table: Table, out: Path, against: str, *, quiet: bool) -> None:
+    """Table, report and figures of what is known so far; the last of several parts covers all."""
+    from usu.comparison import report
+    from usu.metrics import by_name
+    from usu.saving import written
+
+    if not len(table):
+        return
+    table.save(out)
+    others = [name for name in table.upsamplers if name != against]
+    if against in table.upsamplers and others:
+        found = report({name: (by_name(name).better, table.values(name)) for name in table.metrics}, against)
+        for suffix, text in (("txt", found.text()), ("md", found.markdown()), ("tex", found.latex())):
+            written(out / f"report.{suffix}", (text.rstrip() + "\n").encode())
+        figure = found.figure()
+        for suffix in ("png", "pdf"):
+            figure.savefig(out / f"report.{suffix}")
+    else:
+        run.note(f"no report: {against} is not among the upsamplers, or the only one; see --against", quiet=quiet)
+    missing = f" ({table.missing} still to come from other parts)" if table.missing else ""
+    typer.echo(f"{len(table)} rows{missing} -> {out / 'table.csv'}")

@@ -1,0 +1,133 @@
+"""Presets and controls: what each keeps, and what each takes away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import usu
+from usu.bench import CONTROLS, GUIDED, PLAIN, Guided, Sample, ScoresAlone, contenders
+from usu.bench.scene import scene_of
+from usu.segment import Grid
+
+
+def network() -> nn.Module:
+    torch.manual_seed(2)
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 5, 2), nn.ReLU(), nn.Conv2d(6, 8, 3, 4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(8, 4),
+    )  # fmt: skip
+
+
+MODEL = network().eval()
+PICTURE = torch.rand(3, 40, 40, generator=torch.Generator().manual_seed(5))
+
+
+@pytest.fixture
+def scene():
+    return scene_of(Sample("a", PICTURE), MODEL, MODEL, source="gradcam", layer="2", seed=0)
+
+
+@pytest.mark.parametrize("name", usu.PRESETS)
+def test_a_preset_is_what_upsample_does(scene, name):
+    (rival,) = contenders([name], evaluations=120)
+    made = rival(scene)
+    budget = None if name == "fast" else 120
+    wanted = usu.upsample(
+        scene.coarse, scene.image, MODEL, scene.target, preset=name, evaluations=budget, picture=scene.picture
+    )
+    np.testing.assert_array_equal(made.pixel_map, wanted.pixel_map)
+    assert made.evaluations == wanted.evaluations
+
+
+@pytest.mark.parametrize("rival", [*PLAIN, *GUIDED, *CONTROLS], ids=lambda one: one.name)
+def test_everyone_makes_a_map_of_the_size_of_the_picture(scene, rival):
+    made = contenders([rival.name], evaluations=80)[0](scene)
+    assert made.pixel_map.shape == (40, 40)
+    assert np.isfinite(made.pixel_map).all()
+    assert made.seconds > 0
+    assert made.evaluations <= 80
+
+
+def test_controls_take_exactly_one_ingredient_away(scene):
+    settings = replace(usu.PRESETS["cell"], evaluations=60, parts=12, segmenter=Grid(), base=None, max_gain=None)
+    real = Guided("real", settings)(scene).pixel_map
+    sums = lambda field, side=4: field.reshape(side, 40 // side, side, 40 // side).sum((1, 3))  # noqa: E731
+    side = len(scene.coarse)
+    if 40 % side:
+        pytest.skip("the grid does not divide the picture")
+    np.testing.assert_allclose(sums(real, side), scene.coarse * (40 // side) ** 2, atol=1e-9)
+    constant = Guided("constant", settings, scores="constant")(scene)
+    np.testing.assert_allclose(constant.pixel_map, usu.interpolate(scene.coarse, (40, 40), "nearest"), atol=1e-12)
+    assert constant.evaluations == 0
+
+
+def test_shuffled_and_uniform_cells_keep_the_total(scene):
+    for kind in ("shuffled", "uniform"):
+        made = Guided(kind, replace(usu.PRESETS["cell"], evaluations=60, parts=12), coarse=kind)(scene)
+        total = usu.interpolate(scene.coarse, (40, 40), "nearest").sum()
+        assert made.pixel_map.sum() == pytest.approx(total, rel=0.2)
+        assert made.evaluations == 60
+
+
+def test_permuted_scores_are_the_same_scores_elsewhere(scene):
+    settings = replace(usu.PRESETS["soft"], evaluations=60, parts=16, segmenter=Grid())
+    found = scene.scored(settings)
+    permuted = Guided("p", settings, scores="permuted")._field(scene, found.scores, found.segments[-1])
+    assert sorted(np.unique(permuted.round(9))) == sorted(np.unique(found.scores.round(9)))
+    assert (permuted != found.scores).any()
+
+
+def test_scores_alone_know_nothing_of_the_coarse_map(scene):
+    settings = replace(usu.PRESETS["soft"], evaluations=60, parts=16)
+    one = ScoresAlone("s", settings)(scene)
+    other = scene_of(
+        Sample("a", PICTURE, coarse=np.ones((3, 3)), target=scene.target), MODEL, MODEL, source="gradcam", layer=None,
+        seed=0,
+    )  # fmt: skip
+    np.testing.assert_array_equal(one.pixel_map, ScoresAlone("s", settings)(other).pixel_map)
+
+
+def test_scores_are_made_once_for_operators_that_share_them(scene):
+    seen = []
+    counting = replace(scene, forward=lambda batch: (seen.append(len(batch)), MODEL(batch))[1], memory={})
+    for rival in contenders(["soft", "scores-alone", "soft-permuted-scores", "soft-uniform-coarse"], evaluations=40):
+        assert rival(counting).evaluations == 40
+    assert sum(seen) == 40
+
+
+def test_equal_budgets_and_another_fill():
+    made = contenders(["controls", "presets"], evaluations=77)
+    assert {one.settings.evaluations for one in made if one.settings.scoring != "gradient"} == {77}
+    assert contenders(["cell:noise"])[0].settings.fill == "noise"
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "sentence"),
+    [
+        (["bilinaer"], ValueError, "got 'bilinaer'. Choose from nearest"),
+        (["cell:black"], ValueError, "got 'cell:black'"),
+        ([], ValueError, "must name at least one"),
+        ([3], TypeError, "got int"),
+        ([usu.upsamplers.by_name("usu")], TypeError, "must not be driven by a score field"),
+        ([("a", usu.PRESETS["cell"]), ("a", usu.PRESETS["soft"])], ValueError, "two called 'a'"),
+    ],
+)
+def test_bad_upsamplers_get_one_sentence(given, error, sentence):
+    with pytest.raises(error, match=sentence):
+        contenders(given)
+
+
+def test_own_upsamplers_and_settings():
+    class Mine:
+        name, guarantees = "mine", frozenset()
+
+        def __call__(self, coarse, picture):
+            return usu.interpolate(coarse, picture.shape[:2], "nearest")
+
+    made = contenders([Mine(), ("sharp", replace(usu.PRESETS["cell"], temperature=0.05))])
+    assert [one.name for one in made] == ["mine", "sharp"]

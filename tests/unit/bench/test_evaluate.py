@@ -1,0 +1,156 @@
+"""usu.evaluate: the whole of it on a small network."""
+
+from __future__ import annotations
+
+import errno
+
+import numpy as np
+import pytest
+import torch
+
+import usu
+from tests.unit.bench.test_contenders import MODEL
+from usu.bench import Sample, evaluate
+from usu.bench.journal import Journal
+from usu.metrics import by_name
+
+DICE = torch.Generator().manual_seed(3)
+OUTLINE = np.zeros((40, 40), dtype=bool)
+OUTLINE[5:20, 8:30] = True
+PICTURES = [
+    Sample("one", torch.rand(3, 40, 40, generator=DICE), truth=OUTLINE),
+    Sample("two", torch.rand(3, 40, 40, generator=DICE)),
+]
+RIVALS = ["nearest", "bilinear", "cell"]
+METRICS = ["half-deletion", "infidelity", "cell-auroc", "mass-error"]
+
+
+def run(pictures=PICTURES, rivals=RIVALS, metrics=METRICS, model=MODEL, **more):
+    return evaluate(rivals, pictures, model, metrics, layer="2", evaluations=40, **more)
+
+
+def test_one_row_per_picture_upsampler_and_metric():
+    table = run()
+    assert len(table) == 3 * 4 + 3 * 3  # the second picture has no outline
+    assert table.failures == {}
+    assert table.missing == 0
+    keys = [row.key for row in table.rows]
+    assert len(set(keys)) == len(keys)
+    for row in table.rows:
+        assert row.evaluations == (40 if row.upsampler == "cell" else 0)
+        assert row.metric_evaluations == by_name(row.metric).evaluations
+        assert row.seconds >= 0
+        assert row.metric_seconds >= 0
+
+
+def test_what_is_known_of_nearest_and_of_cells():
+    table = run()
+    found = {row.key: row.value for row in table.rows}
+    assert found["one", "nearest", "cell-auroc"] == 0.5
+    assert found["one", "nearest", "mass-error"] < 1e-12
+    assert found["one", "cell", "mass-error"] < 1e-9
+    assert found["one", "bilinear", "mass-error"] > 1e-3
+
+
+def test_numbers_do_not_depend_on_company_or_order():
+    whole = {row.key: row.value for row in run().rows}
+    part = run(pictures=PICTURES[::-1], rivals=["cell", "nearest"], metrics=METRICS[::-1])
+    assert all(row.value == whole[row.key] for row in part.rows)
+
+
+def test_a_folder_is_gone_on_with(tmp_path):
+    asked = []
+
+    def model(batch):
+        asked.append(len(batch))
+        return MODEL(batch)
+
+    first = run(rivals=RIVALS[:2], forward=model, out=tmp_path)
+    asked.clear()
+    assert run(rivals=RIVALS[:2], forward=model, out=tmp_path).csv() == first.csv()
+    assert asked == []
+    more = run(forward=model, out=tmp_path)
+    assert asked
+    assert more.csv() == run(forward=model).csv()
+
+
+def test_a_picture_that_fails_costs_the_others_nothing(tmp_path):
+    broken = Sample("broken", torch.full((3, 40, 40), float("nan")))
+    table = run(pictures=[broken, *PICTURES], out=tmp_path)
+    assert "must be finite" in table.failures["broken"] or "NaN" in table.failures["broken"]
+    assert table.csv() == run().csv()
+    assert table.missing == 0
+
+
+def test_a_full_disk_ends_the_run_and_keeps_the_rows(tmp_path, monkeypatch):
+    real, count = Journal.add, []
+
+    def full(self, row):
+        count.append(row)
+        if len(count) > 5:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(self, row)
+
+    monkeypatch.setattr(Journal, "add", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(out=tmp_path)
+    monkeypatch.undo()
+    assert run(out=tmp_path).csv() == run().csv()
+
+
+def test_parts_add_up(tmp_path):
+    first = run(out=tmp_path, part=(1, 2))
+    assert first.missing == 9
+    second = run(out=tmp_path, part=(2, 2))
+    assert second.missing == 0
+    assert second.csv() == run().csv()
+
+
+def test_the_model_is_left_as_it_was():
+    MODEL.train()
+    try:
+        run(metrics=["half-deletion"])
+        assert all(module.training for module in MODEL.modules())
+        assert all(parameter.grad is None for parameter in MODEL.parameters())
+    finally:
+        MODEL.eval()
+
+
+def test_images_without_names_and_maps_made_elsewhere():
+    table = evaluate(["nearest"], torch.rand(2, 3, 24, 24), MODEL, ["mass-error"], layer="2")
+    assert [row.picture for row in table.rows] == ["00000", "00001"]
+    own = Sample("x", torch.rand(3, 16, 16), coarse=np.ones((4, 4)))
+    (row,) = evaluate(["nearest"], [own], lambda batch: MODEL(batch), ["moved-mass"]).rows
+    assert row.value < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"),
+    [
+        ({"pictures": []}, ValueError, "`pictures` must hold at least one"),
+        ({"pictures": 3}, TypeError, "`pictures` must be a list"),
+        ({"pictures": ["cat.jpg"]}, TypeError, "`pictures` must hold usu.Sample"),
+        ({"pictures": [PICTURES[0], PICTURES[0]]}, ValueError, "got 'one' twice"),
+        ({"metrics": []}, ValueError, "`metrics` must name at least one"),
+        ({"metrics": ["nothing"]}, ValueError, "got 'nothing'"),
+    ],
+)
+def test_bad_requests_get_one_sentence(changes, error, sentence):
+    with pytest.raises(error, match=sentence):
+        run(**changes)
+
+
+def test_a_model_without_gradients_needs_maps():
+    table = run(model=lambda batch: MODEL(batch))
+    assert set(table.failures) == {"one", "two"}
+    assert "must be an nn.Module for the source" in table.failures["one"]
+
+
+def test_a_part_beyond_the_last_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`part` must be"):
+        run(out=tmp_path, part=(3, 2))
+
+
+def test_public_names():
+    assert usu.evaluate is evaluate
+    assert usu.Sample is Sample

@@ -1,0 +1,71 @@
+"""The table: what goes in comes out, in every form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from usu.bench import Row, Table, read_table
+
+ROWS = tuple(
+    Row(picture, 7, upsampler, metric, value, 300, 2, 0.5, 0.25)
+    for (picture, upsampler, metric), value in {
+        ("a", "nearest", "iou"): 0.1,
+        ("a", "cell", "iou"): 1 / 3,
+        ("b", "nearest", "iou"): math.nan,
+        ("b", "cell", "iou"): 1e-12,
+        ("a", "cell", "road"): -2.0,
+    }.items()
+)
+
+
+def test_csv_has_nine_digits_and_nothing_for_nan():
+    lines = Table(ROWS, {}).csv().splitlines()
+    assert lines[0] == "picture,target,upsampler,metric,value,evaluations,metric_evaluations"
+    assert lines[2] == "a,7,cell,iou,0.333333333,300,2"
+    assert lines[3] == "b,7,nearest,iou,,300,2"
+
+
+def test_saved_tables_come_back(tmp_path):
+    paths = Table(ROWS, {}).save(tmp_path)
+    assert sorted(path.name for path in paths) == ["seconds.csv", "table.csv", "table.parquet"]
+    back = read_table(tmp_path / "table.csv")
+    assert back.csv() == Table(ROWS, {}).csv()
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.read_parquet(tmp_path / "table.parquet")
+    assert list(frame.columns) == Table(ROWS, {}).csv().splitlines()[0].split(",")
+    assert frame.value[0] == 0.1
+    assert "0.25" in (tmp_path / "seconds.csv").read_text()
+
+
+def test_values_are_paired_by_picture():
+    found = Table(ROWS, {}).values("iou")
+    np.testing.assert_array_equal(found["nearest"], [0.1, np.nan])
+    assert list(found) == ["nearest", "cell"]
+    with pytest.raises(ValueError, match="`metric` must be in the table; got 'x'"):
+        Table(ROWS, {}).values("x")
+
+
+def test_the_fill_matrix_has_scorers_in_rows():
+    rows = [
+        Row("a", 0, f"cell:{scorer}", f"half-deletion:{evaluator}", 10 * i + j, 0, 0)
+        for i, scorer in enumerate(("blur", "mean"))
+        for j, evaluator in enumerate(("blur", "mean"))
+    ]
+    fills, means = Table(tuple(rows), {}).fill_matrix("cell", "half-deletion", ("blur", "mean"))
+    assert fills == ["blur", "mean"]
+    np.testing.assert_array_equal(means, [[0, 1], [10, 11]])
+
+
+def test_another_file_is_refused(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"`path` must be a table with the columns picture.*got a, b"):
+        read_table(tmp_path / "x.csv")
+
+
+def test_a_table_as_a_frame():
+    pytest.importorskip("pandas")
+    frame = Table(ROWS, {}).to_pandas()
+    assert frame.shape == (5, 9)
