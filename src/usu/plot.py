@@ -14,10 +14,13 @@ from usu.types import NDArray
 
 if TYPE_CHECKING:
     from usu.audit.report import AuditReport
+    from usu.comparison import Comparison
     from usu.results import Explanation
 
 #: Sequential for maps of one sign, diverging around zero for two; both readable without colour vision.
 ONE_SIGN, TWO_SIGNS = "inferno", "RdBu_r"
+#: Colour and marker of a verdict, also told apart in grey.
+VERDICTS = {"better": ("#0072B2", "o"), "worse": ("#D55E00", "s"), "undecided": ("#8a8a8a", "|")}
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,60 @@ def explanation_figure(explanation: Explanation) -> Any:
     name = f"{explanation.label} ({result.provenance['preset']})"
     cost = f"{result.evaluations} model evaluations, {result.seconds:.1f} s"
     return figure(panels, columns=3 if len(panels) == 6 else 4, heading=f"{name}: {cost}")
+
+
+def effects(comparisons: Sequence[Comparison]) -> Any:
+    """One panel per metric: the paired effect size d_z of every upsampler with its interval, the best on top."""
+    columns = min(3, len(comparisons))
+    rows = -(-len(comparisons) // columns)
+    tallest = max(len(c.rows) for c in comparisons)
+    canvas = _figure((4.6 * columns, (0.17 * tallest + 0.9) * rows + 0.7))
+    for index, c in enumerate(comparisons):
+        axes = canvas.add_subplot(rows, columns, index + 1)
+        shown = [row for row in c.ranked() if row.measured]
+        ends = [v for r in shown for v in (r.paired_d.low, r.paired_d.high) if np.isfinite(v)]
+        low, high = min([0.0, *ends]), max([0.0, *ends])
+        margin = 0.06 * (high - low) or 1.0
+        low, high = low - margin, high + margin
+        for y, row in enumerate(shown):
+            colour, marker = VERDICTS[row.verdict]
+            # infinite effects stand at the border as an arrow
+            middle, left, right = (
+                float(np.clip(v, low, high)) for v in (row.paired_d.estimate, row.paired_d.low, row.paired_d.high)
+            )
+            if np.isinf(row.paired_d.estimate):
+                marker = ">" if row.paired_d.estimate > 0 else "<"
+            axes.plot([left, right], [y, y], color=colour, linewidth=1.2, solid_capstyle="butt")
+            axes.plot([middle], [y], marker, color=colour, markersize=4, clip_on=False)
+        axes.axvline(0, color="black", linewidth=0.8, zorder=0)
+        axes.set(xlim=(low, high), ylim=(max(len(shown), 1) - 0.3, -0.7))
+        names = [r.upsampler if len(r.upsampler) <= 32 else f"{r.upsampler[:20]}…{r.upsampler[-11:]}" for r in shown]
+        axes.set_yticks(range(len(shown)), names, fontsize=7, parse_math=False)
+        axes.tick_params(axis="x", labelsize=7)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="y", color="#e6e6e6", linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        counts = sorted({r.n for r in shown})
+        n = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}" if counts else "not measured"
+        axes.set_title(f"{c.metric} ({n})", fontsize=9, loc="left", parse_math=False)
+    from matplotlib.lines import Line2D
+
+    first = comparisons[0]
+    percent = f"{100 * first.confidence:.4g} %"
+    keys = [
+        Line2D([], [], color=c, marker=m, markersize=4, linewidth=1.2, label=word) for word, (c, m) in VERDICTS.items()
+    ]
+    canvas.legend(handles=keys, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
+    canvas.suptitle(
+        f"Paired effect size d_z against {first.against}, BCa {percent}; right of 0 is better. "
+        f"Colour: Wilcoxon, Bonferroni over {first.family} tests",
+        fontsize=10,
+        x=0.01,
+        ha="left",
+        parse_math=False,
+    )
+    return canvas
 
 
 def overlay(picture: NDArray, field: NDArray) -> NDArray:

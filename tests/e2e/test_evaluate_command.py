@@ -1,0 +1,171 @@
+"""``usu evaluate`` as a person types it: tables and reports, and a run that is killed again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from skimage import data
+
+MODEL = """
+import numpy as np
+import torch
+from torch import nn
+
+
+def small():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 5, 4, 2), nn.ReLU(), nn.Conv2d(8, 8, 3, 2, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(8, 5),
+    )
+    return net.eval(), lambda pixels: torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).float() / 255
+"""
+ASKED = (
+    "evaluate", "pictures", "--model", "model.py:small", "--layer", "2", "--truth", "outlines", "--evaluations", "60",
+    "--upsamplers", "nearest,bilinear,guided,cell,soft,scores-alone,cell-permuted-scores", "--quiet", "--metrics",
+    "half-deletion,half-deletion:noise,insertion-deletion,infidelity,road,irof,monotonicity,cell-auroc,mass-error",
+)  # fmt: skip
+KILLS = 20
+
+
+def start(cwd: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "usu.cli", *arguments], cwd=cwd, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+
+
+def finished(cwd: Path, *arguments: str, expect: int = 0) -> tuple[str, str]:
+    process = start(cwd, *arguments)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == expect, f"{arguments}\n{out}\n{err}"
+    return out, err
+
+
+def rows(folder: Path) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in folder.glob("rows-*.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("evaluation")
+    (home / "model.py").write_text(MODEL)
+    for folder in ("pictures", "outlines"):
+        (home / folder).mkdir()
+    rows, columns = np.mgrid[:64, :64]
+    outline = np.where((rows - 30) ** 2 + (columns - 34) ** 2 < 300, 255, 0).astype(np.uint8)
+    for name, pixels in {"chelsea": data.chelsea(), "coffee": data.coffee(), "astronaut": data.astronaut()}.items():
+        for number in range(2):
+            corner = 100 + 40 * number
+            Image.fromarray(pixels[corner : corner + 64, corner : corner + 64]).save(
+                home / "pictures" / f"{name}{number}.png"
+            )
+        Image.fromarray(outline).save(home / "outlines" / f"{name}0.png")
+    return home
+
+
+@pytest.fixture(scope="module")
+def table(workplace: Path) -> str:
+    """The table of a run nobody disturbed."""
+    out, err = finished(workplace, *ASKED, "--out", "whole")
+    assert not err  # silent in pipes
+    assert "-> whole/table.csv" in out
+    return (workplace / "whole" / "table.csv").read_text()
+
+
+def test_everything_is_there(workplace: Path, table: str) -> None:
+    folder = workplace / "whole"
+    wanted = {"table.csv", "table.parquet", "seconds.csv", "report.txt", "report.md", "report.tex", "report.png"}
+    assert wanted | {"report.pdf", "run.json"} <= {path.name for path in folder.iterdir()}
+    assert table.count("\n") == 1 + 7 * (3 * 9 + 3 * 8)  # three pictures without outlines
+    assert "half-deletion" in (folder / "report.txt").read_text()
+    assert r"\toprule" in (folder / "report.tex").read_text()
+    with Image.open(folder / "report.png") as figure:
+        assert min(figure.size) > 300
+    assert json.loads((folder / "run.json").read_text())["seed"] == 0
+
+
+def test_killed_twenty_times_it_is_the_same_table(workplace: Path, table: str) -> None:
+    dice, folder = random.Random(0), workplace / "killed"
+    for number in range(KILLS):
+        process = start(workplace, *ASKED, "--out", "killed")
+        if number % 5 == 0:
+            time.sleep(dice.uniform(0, 6))  # anywhere, also before the first row
+        else:
+            goal, patience = rows(folder) + dice.randrange(12), time.monotonic() + 60
+            while rows(folder) < goal and process.poll() is None and time.monotonic() < patience:
+                time.sleep(0.001)
+            time.sleep(dice.uniform(0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    assert 0 < rows(folder) < table.count("\n") - 1, "the kills must come in the middle of the work"
+    before = {line for path in folder.glob("rows-*.jsonl") for line in path.read_text().splitlines() if line}
+    finished(workplace, *ASKED, "--out", "killed")
+    assert sorted((folder / "table.csv").read_text().splitlines()) == sorted(table.splitlines())
+    after = (folder / "rows-1-of-1.jsonl").read_text().splitlines()
+    assert len(after) == table.count("\n") - 1, "no row twice"
+    assert len(before & set(after)) >= len(before) - 1, "no finished row again"
+
+
+def test_interrupted_it_says_so_and_goes_on(workplace: Path, table: str) -> None:
+    process = start(workplace, *ASKED, "--out", "interrupted")
+    while rows(workplace / "interrupted") < 3 and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "every finished row is kept in interrupted" in err
+    for part in ("1/2", "2/2"):
+        out, _ = finished(workplace, *ASKED, "--out", "interrupted", "--part", part)
+        assert ("still to come" in out) == (part == "1/2")
+    assert (workplace / "interrupted" / "table.csv").read_text() == table
+
+
+def test_an_unreadable_picture_is_named_and_the_others_are_measured(workplace: Path) -> None:
+    (workplace / "mixed").mkdir()
+    (workplace / "mixed" / "broken.png").write_bytes(b"not a picture")
+    Image.fromarray(data.coffee()[:64, :64]).save(workplace / "mixed" / "coffee.png")
+    common = (
+        "--model",
+        "model.py:small",
+        "--layer",
+        "2",
+        "--upsamplers",
+        "nearest,bilinear",
+        "--metrics",
+        "mass-error",
+    )
+    _, err = finished(workplace, "evaluate", "mixed", *common, "--out", "mixed-out", expect=1)
+    assert "broken" in err
+    assert (workplace / "mixed-out" / "table.csv").read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--upsamplers", "bilinaer"), "`upsamplers` must be names of upsamplers; got 'bilinaer'"),
+        (("--metrics", "faith"), "`metrics` must be names of metrics; got 'faith'"),
+        (("--truth", "nowhere"), "`--truth` must be a folder of outlines; got nowhere"),
+        (("--part", "3/2"), "`--part` must be like 2/3"),
+        (("--limit", "0"), "`--limit` must be at least 1"),
+    ],
+)
+def test_wrong_requests_get_one_sentence(workplace: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    _, err = finished(
+        workplace, "evaluate", "pictures", "--model", "model.py:small", *arguments, "--out", "never", expect=2
+    )
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not (workplace / "never").exists()
