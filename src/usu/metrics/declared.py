@@ -191,7 +191,7 @@ METRICS: tuple[Metric, ...] = (
     *_filling("mean"),
     Metric("infidelity-matched", "lower", 0, 1, True, 201, lambda case: _infidelity(case.matched, "optimal", "mean")),
     Metric("infidelity-raw", "lower", 0, _INF, False, 201, partial(_infidelity, scaling="raw", fill="mean")),
-    Metric("road", "higher", -1, 1, True, 8, partial(_asking, metric=road)),
+    Metric("road", "higher", -0.5, 0.5, True, 8, partial(_asking, metric=road)),
     Metric("irof", "higher", 0, 1, True, 197, partial(_asking, metric=irof)),
     Metric("pixel-flipping", "lower", 0, 1, True, 32, partial(_asking, metric=pixel_flipping)),
     Metric("monotonicity", "higher", -1, 1, True, 33, partial(_asking, metric=monotonicity_correlation)),
@@ -208,6 +208,22 @@ METRICS: tuple[Metric, ...] = (
     Metric("energy-in-mask-matched", "higher", 0, 1, True, 0, lambda case: _inside(case.matched, energy_in_mask), True),
     Metric("pointing-game", "higher", 0, 1, True, 0, partial(_inside, metric=pointing_game), True),
 )
+
+
+def metric_table() -> str:
+    """What every metric declares, as the Markdown table of the documentation.
+
+    >>> print(metric_table().splitlines()[2])
+    | `half-deletion` | higher | -1 to 1 | yes | 2 |  |
+    """
+    rows = [["metric", "better", "range", "scale-invariant", "evaluations", "needs an outline"]]
+    for metric in METRICS:
+        reach = f"{metric.low:g} to {metric.high:g}" if metric.high < _INF else f"from {metric.low:g}"
+        flags = ("yes" if flag else "" for flag in (metric.scale_invariant, metric.needs_truth))
+        invariant, outline = flags
+        rows.append([f"`{metric.name}`", metric.better, reach, invariant, str(metric.evaluations), outline])
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
 def by_name(name: str) -> Metric:
