@@ -1,0 +1,67 @@
+"""The page of a big evaluation: one line per picture and upsampler as CSV, and the means with their verdicts.
+
+    usu evaluate IMAGENET PETS --truth OUTLINES --forward net.onnx --upsamplers all --metrics ... --out RUN
+    python -m experiments.first_table RUN docs/results/first-table.csv > means.md
+
+``RUN`` is the folder that ``usu evaluate`` wrote. + and - mark a difference from bilinear at 5 % after Bonferroni over
+every upsampler and metric of the table.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from usu.bench import Table, read_table
+from usu.comparison import Report, report
+from usu.metrics import by_name
+
+MARKS = {"better": "+", "worse": "-", "undecided": ""}
+
+
+def wide(table: Table, path: Path) -> None:
+    """One line per picture and upsampler, one column per metric; six digits are plenty for a reader."""
+    lines: dict[tuple[str, str], dict[str, object]] = {}
+    for row in table.rows:
+        first = {"picture": row.picture, "target": row.target, "upsampler": row.upsampler}
+        line = lines.setdefault((row.picture, row.upsampler), {**first, "evaluations": row.evaluations})
+        line[row.metric] = "" if np.isnan(row.value) else f"{row.value:.6g}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        columns = ["picture", "target", "upsampler", "evaluations", *table.metrics]
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines.values())
+
+
+def means(table: Table, found: Report) -> str:
+    """Upsamplers in rows, metrics in columns."""
+    spent = {row.upsampler: row.evaluations for row in table.rows}
+    arrows = {"higher": "↑", "lower": "↓"}
+    heads = [f"{name} {arrows[by_name(name).better]}" for name in table.metrics]
+    text = [f"| upsampler | evaluations | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
+    for name in table.upsamplers:
+        cells = []
+        for metric in table.metrics:
+            mark = "" if name == "bilinear" else MARKS[found[metric][name].verdict]
+            mean = np.nanmean(table.values(metric)[name])
+            cells.append(f"{mean:.3f}{mark}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{mean:.0e}{mark}")
+        text.append(f"| {name} | {spent[name]} | {' | '.join(cells)} |")
+    return "\n".join(text)
+
+
+def main() -> None:
+    run, out = map(Path, sys.argv[1:3])
+    table = read_table(run / "table.csv")
+    found = report({name: (by_name(name).better, table.values(name)) for name in table.metrics})
+    wide(table, out)
+    pictures = {row.picture for row in table.rows}
+    print(f"{len(pictures)} pictures, {len(table)} numbers; Bonferroni over {found.family} tests\n")
+    print(means(table, found))
+
+
+if __name__ == "__main__":
+    main()
