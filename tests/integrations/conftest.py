@@ -50,3 +50,10 @@ def pytorch_grad_cam(torchvision) -> ModuleType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip("pytorch_grad_cam")
+
+
+@pytest.fixture(scope="session")
+def quantus(torchvision) -> ModuleType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("quantus")

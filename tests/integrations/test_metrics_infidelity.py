@@ -14,13 +14,6 @@ from usu.perturb import filled
 
 
 @pytest.fixture(scope="module")
-def quantus(torchvision):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("quantus")
-
-
-@pytest.fixture(scope="module")
 def captum_metrics(torchvision):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

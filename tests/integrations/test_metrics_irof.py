@@ -13,13 +13,6 @@ from torch import nn
 from usu.metrics.irof import irof
 
 
-@pytest.fixture(scope="module")
-def quantus(torchvision):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("quantus")
-
-
 def theirs(quantus, net, image, pixel_map, fill) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Quantus' own

@@ -13,13 +13,6 @@ from usu.metrics.pixel_flipping import pixel_flipping
 
 
 @pytest.fixture(scope="module")
-def quantus(torchvision):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("quantus")
-
-
-@pytest.fixture(scope="module")
 def net() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(

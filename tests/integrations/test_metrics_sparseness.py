@@ -11,13 +11,6 @@ import torch
 from usu.metrics.sparseness import sparseness
 
 
-@pytest.fixture(scope="module")
-def quantus():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("quantus")
-
-
 def theirs(quantus, *maps, **settings):
     """The number of each map, the maps being one batch."""
     batch = np.stack(maps)[:, None]

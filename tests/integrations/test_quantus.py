@@ -20,13 +20,6 @@ TARGETS = np.array([4, 1])
 
 
 @pytest.fixture(scope="module")
-def quantus():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return pytest.importorskip("quantus")
-
-
-@pytest.fixture(scope="module")
 def pictures() -> np.ndarray:
     pixels = [transform.resize(getattr(data, name)(), (48, 48), anti_aliasing=True) for name in ("chelsea", "coffee")]
     return np.stack(pixels).transpose(0, 3, 1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -110,16 +111,13 @@ def evaluate(
                 )
                 _measure(scene, todo, keep)
             except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError, ArithmeticError) as error:
-                if isinstance(error, OSError) and error.errno == _FULL:
+                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                     raise  # the next row would not fit either
                 failures[sample.name] = " ".join(str(error).split()) or type(error).__name__
     wanted = [_key(sample, rival, metric) for sample in samples for rival, metric in plan[sample.name]]
     there = tuple(rows[key] for key in wanted if key in rows)
     lost = sum(len(plan[name]) for name in failures) - sum(row.picture in failures for row in there)
     return Table(there, failures, missing=total - len(there) - lost)
-
-
-_FULL = 28  # ENOSPC
 
 
 def _measure(scene: Scene, todo: list[tuple[Contender, Metric]], keep: Callable[[Row], None]) -> None:

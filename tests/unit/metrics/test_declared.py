@@ -93,9 +93,7 @@ def test_block_answers_are_shared_by_the_maps_of_a_picture():
     second = by_name("infidelity").measure(other)
     assert one.model.seen == first.evaluations == second.evaluations
     assert first.value != second.value
-    direct = metrics.infidelity(
-        other.pixel_map, one.image, one.model, 1, fill="mean", generator=one.dice("blocksmean")
-    )
+    direct = metrics.infidelity(other.pixel_map, one.image, one.model, 1, fill="mean", generator=one.dice("blocksmean"))
     assert second.value == pytest.approx(direct.value, abs=1e-12)
 
 
