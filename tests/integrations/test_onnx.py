@@ -149,3 +149,35 @@ def test_bad_models(net, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"needs the package onnxruntime.*usu-xai\[onnx\]"):
         from_onnx(path)
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_torch_makes_batches_with_one_thread_while_onnx_runtime_works(two_threads, net, tmp_path):
+    model = from_onnx(exported(net, tmp_path / "net.onnx", "n"))
+    assert model.session.get_session_options().intra_op_num_threads == 2
+    seen = []
+
+    def build(rows: slice) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        return IMAGE.expand(rows.stop - rows.start, -1, -1, -1)
+
+    engine(model, 1).evaluate(IMAGE, 3, build)
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == 2
+    seen.clear()
+    engine(net, 1).evaluate(IMAGE, 3, build)
+    assert set(seen) == {2}  # a torch model keeps its threads
+
+    def broken(rows: slice) -> torch.Tensor:
+        raise KeyError("no batch")
+
+    with pytest.raises(KeyError):
+        engine(model, 1).evaluate(IMAGE, 3, broken)
+    assert torch.get_num_threads() == 2
