@@ -14,7 +14,7 @@ from usu.bench.contenders import Contender, Guided, Plain, ScoresAlone, contende
 from usu.bench.journal import Journal
 from usu.bench.sample import Openable, as_samples
 from usu.bench.scene import Scene, scene_of
-from usu.bench.table import Row, Table, shortened
+from usu.bench.table import Row, Table, rounded
 from usu.errors import UsuError
 from usu.forward import Model
 from usu.metrics.declared import METRICS, Metric, by_name
@@ -132,7 +132,7 @@ def _measure(scene: Scene, todo: list[tuple[Contender, Metric]], keep: Callable[
                 scene.name, scene.target, rival.name, metric.name, found.value, made.evaluations, found.evaluations,
                 made.seconds, time.perf_counter() - start,
             )  # fmt: skip
-            keep(replace(row, value=float(shortened(float(found.value)) or "nan")))  # type: ignore[arg-type]
+            keep(replace(row, value=rounded(found.value)))
 
 
 def _wanted(sample: Openable, rivals: list[Contender], metrics: list[Metric]) -> list[tuple[Contender, Metric]]:

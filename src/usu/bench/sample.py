@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -85,10 +86,10 @@ class PictureFile:
         return np.asarray(seen(drawn, geometry).mean(2) > 0.5)
 
 
-def as_samples(pictures: object) -> list[Openable]:
+def as_samples(pictures: Iterable[Any]) -> list[Openable]:
     """Pictures as given: samples, or tensors (C, H, W), which get numbers for names."""
     try:
-        many = list(pictures)  # type: ignore[call-overload]
+        many = list(pictures)
     except TypeError:
         raise TypeError(
             f"`pictures` must be a list of usu.Sample or of images C x H x W; got {type(pictures).__name__}. "

@@ -103,7 +103,7 @@ class Table:
         writer.writerow(columns)
         for row in self.rows:
             record = asdict(row)
-            writer.writerow([shortened(record[column]) for column in columns])
+            writer.writerow([_text(record[column]) for column in columns])
         return text.getvalue()
 
     def to_pandas(self) -> Any:
@@ -160,8 +160,17 @@ def read_table(path: str | Path) -> Table:
     return Table(rows, {})
 
 
-def shortened(value: object) -> object:
-    """Nine digits of a number, so that the last bit of a sum cannot make two tables differ; nothing for NaN."""
+def rounded(value: float) -> float:
+    """Nine digits, so that the last bit of a sum cannot make two tables differ.
+
+    >>> rounded(1 / 3)
+    0.333333333
+    """
+    return float(format(value, ".9g"))
+
+
+def _text(value: object) -> object:
+    """As it stands in a CSV; nothing for NaN."""
     if not isinstance(value, float):
         return value
     return "" if math.isnan(value) else format(value, ".9g")
