@@ -114,6 +114,8 @@ def evaluate(
                 if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                     raise  # the next row would not fit either
                 failures[sample.name] = " ".join(str(error).split()) or type(error).__name__
+        if journal is not None:
+            journal.look()  # whoever ends last has the rows of all
     wanted = [_key(sample, rival, metric) for sample in samples for rival, metric in plan[sample.name]]
     there = tuple(rows[key] for key in wanted if key in rows)
     lost = sum(len(plan[name]) for name in failures) - sum(row.picture in failures for row in there)

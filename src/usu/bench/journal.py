@@ -45,11 +45,8 @@ class Journal:
         try:
             self._lock(path)
             self._agree()
-            for other in sorted(self.folder.glob("rows-*.jsonl")):
-                rows, end = _rows(other)
-                self.rows |= {row.key: row for row in rows}
-                if other == path:
-                    os.ftruncate(self._file, end)
+            os.ftruncate(self._file, _rows(path)[1])
+            self.look()
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -68,6 +65,11 @@ class Journal:
         while line:  # a full disk writes less than it was given, then raises
             line = line[os.write(self._file, line) :]
         self.rows[row.key] = row
+
+    def look(self) -> None:
+        """Take in what other processes have written meanwhile."""
+        for path in sorted(self.folder.glob("rows-*.jsonl")):
+            self.rows.update({row.key: row for row in _rows(path)[0]})
 
     def _lock(self, path: Path) -> None:
         if fcntl is None or self._file is None:

@@ -106,6 +106,24 @@ def test_parts_add_up(tmp_path):
     assert second.csv() == run().csv()
 
 
+def test_the_part_that_ends_last_has_all(tmp_path):
+    """The other part does its work while this one is busy with its own."""
+    asked = []
+
+    def model(batch):
+        if not asked:
+            asked.append(1)
+            run(out=tmp_path, part=(2, 2), forward=plain)
+        return plain(batch)
+
+    def plain(batch):
+        return MODEL(batch)
+
+    table = run(out=tmp_path, part=(1, 2), forward=model)
+    assert table.missing == 0
+    assert table.csv() == run(forward=plain).csv()
+
+
 def test_the_model_is_left_as_it_was():
     MODEL.train()
     try:

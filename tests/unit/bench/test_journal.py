@@ -45,6 +45,14 @@ def test_parts_see_each_others_rows(tmp_path):
         assert set(both.rows) == {ROW.key, OTHER.key}
 
 
+def test_a_part_sees_what_another_wrote_after_it_began(tmp_path):
+    with Journal(tmp_path, {}, part=(1, 2)) as one, Journal(tmp_path, {}, part=(2, 2)) as two:
+        two.add(OTHER)
+        assert OTHER.key not in one.rows
+        one.look()
+        assert one.rows[OTHER.key].picture == "b"
+
+
 def test_two_processes_do_not_write_to_one_file(tmp_path):
     with Journal(tmp_path, {}), pytest.raises(ValueError, match="`out` must not be in use"), Journal(tmp_path, {}):
         pass
