@@ -39,7 +39,9 @@ def wide(table: Table, path: Path) -> None:
 
 def means(table: Table, found: Report) -> str:
     """Upsamplers in rows, metrics in columns."""
-    spent = {row.upsampler: row.evaluations for row in table.rows}
+    spent = {
+        name: np.mean([row.evaluations for row in table.rows if row.upsampler == name]) for name in table.upsamplers
+    }
     arrows = {"higher": "↑", "lower": "↓"}
     heads = [f"{name} {arrows[by_name(name).better]}" for name in table.metrics]
     text = [f"| upsampler | evaluations | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
@@ -49,7 +51,7 @@ def means(table: Table, found: Report) -> str:
             mark = "" if name == "bilinear" else MARKS[found[metric][name].verdict]
             mean = np.nanmean(table.values(metric)[name])
             cells.append(f"{mean:.3f}{mark}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{mean:.0e}{mark}")
-        text.append(f"| {name} | {spent[name]} | {' | '.join(cells)} |")
+        text.append(f"| {name} | {spent[name]:.0f} | {' | '.join(cells)} |")
     return "\n".join(text)
 
 

@@ -1,0 +1,43 @@
+"""The numbers on the page are the means of the committed CSV."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def means() -> dict[tuple[str, str], float]:
+    found = defaultdict(list)
+    with (DOCS / "results" / "first-table.csv").open(newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            for metric, value in line.items():
+                if metric not in ("picture", "target", "upsampler") and value:
+                    found[line["upsampler"], metric].append(float(value))
+    return {key: sum(values) / len(values) for key, values in found.items()}
+
+
+@pytest.mark.parametrize("block", ["all", "outlines"])
+def test_the_page_shows_the_means(block: str) -> None:
+    text = (DOCS / "first-table.md").read_text(encoding="utf-8")
+    shown = text.partition(f"<!-- {block} -->\n")[2].partition(f"\n<!-- /{block} -->")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown]
+    heads = [re.sub(r" [↑↓]$", "", head) for head in rows[0]]
+    wanted, compared = means(), 0
+    for row in rows[2:]:
+        for head, cell in zip(heads[1:], row[1:], strict=True):
+            number = re.fullmatch(r"(-?[\d.]+(?:e[-+]?\d+)?)[+-]?", cell)
+            assert number is not None, cell
+            mean = wanted[row[0], head]
+            if head == "evaluations":
+                assert round(mean) == int(number[1])
+            else:
+                assert math.isclose(float(number[1]), mean, rel_tol=0.5 if "e" in cell else 1e-4, abs_tol=5.1e-4)
+            compared += 1
+    assert compared == (len(rows) - 2) * (len(heads) - 1) > 100
