@@ -1,8 +1,8 @@
 """What a coarse explanation of a trained model is: its input gradient, or its Grad-CAM, seen through a grid.
 
 The paper's attribution is A = d score / d x, and its penalty is |A|²; so the map that is coarsened is |A|
-(``"magnitude"``). ``"square"`` is the penalty's own reading. ``"product"``, |A · x|, is offered too, but it is small where
-the picture is dark whatever the model does, so on these pictures it flatters every model.
+(``"magnitude"``). ``"square"`` is the penalty's own reading. ``"product"``, |A · x|, is offered too, but it is small
+where the picture is dark whatever the model does, so on these pictures it flatters every model.
 """
 
 from __future__ import annotations
