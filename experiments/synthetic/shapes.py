@@ -27,6 +27,8 @@ RADII = {"sizes": (0.08, 0.28), "two-objects": (0.10, 0.14), "off-centre": (0.12
 RADIUS = (0.20, 0.28)
 FOREGROUND, BACKGROUND, DIM = (0.75, 1.0), (0.05, 0.25), (0.40, 0.60)
 NOISE = 0.02
+#: Between a shape and the border of the picture, at least.
+MARGIN = 0.02
 #: Crosses that say nothing about the class.
 DISTRACTORS, ARM = 6, 0.05
 #: Waves in a textured background, their amplitude together, and their periods per side.
@@ -106,7 +108,7 @@ def _draw(label: int, size: int, variant: Variant, random: np.random.Generator) 
         seen = _inside(int(wrong), x - other[0], y - other[1], random.uniform(*RADII[variant]))
         canvas[seen] = random.uniform(*DIM)
     elif variant in ("off-centre", "distractors"):
-        reach = radius * 2 * sqrt(pi / sqrt(27))  # of the triangle, which reaches farthest
+        reach = MARGIN + radius * 2 * sqrt(pi / sqrt(27))  # of the triangle, which reaches farthest
         centre = random.uniform(reach, 1 - reach, 2)
     if variant == "distractors":
         for _ in range(DISTRACTORS):
