@@ -50,7 +50,7 @@ def test_only_the_share_ignores_the_scale_of_scores() -> None:
 
 
 def test_the_penalty_is_differentiated_through_the_gradient() -> None:
-    """Double backward: a linear model's gradient is its weight w, so the penalty's gradient is 2 w in the background."""
+    """Double backward: a linear model's gradient is its weight w, so the penalty's gradient is 2 w outside."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 1, bias=False)).double()
     images = torch.rand(1, 1, 2, 2, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(model(images).sum(), images, create_graph=True)
