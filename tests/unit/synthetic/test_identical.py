@@ -14,7 +14,7 @@ SIZE, GRID = 64, 4
 
 @pytest.fixture(scope="module")
 def found() -> list[Twins]:
-    return search(size=SIZE, grid=GRID, candidates=120)
+    return search(size=SIZE, grid=GRID, candidates=240)
 
 
 @pytest.mark.parametrize("kind", KINDS)
