@@ -11,7 +11,7 @@ brightness, so with a black background the truth's cell means *are* its coarse e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
@@ -83,7 +83,15 @@ class Twins:
     @property
     def overlap(self) -> float:
         """The largest intersection over union of two of the truths."""
-        return _largest(self.truths, lambda one, other: (one & other).sum() / (one | other).sum())
+        return _shared(self.truths)
+
+    def records(self, number: int = 0) -> list[dict[str, object]]:
+        """One per object, with what holds for the group."""
+        group = {"bilinear_gap": self.bilinear_gap, "usu_gap": self.usu_gap, "overlap": self.overlap}
+        return [
+            {"group": number, **asdict(polygon), "grid": len(self.coarse[0]), "pixels": int(truth.sum()), **group}
+            for polygon, truth in zip(self.polygons, self.truths, strict=True)
+        ]
 
 
 def light(batch: torch.Tensor) -> torch.Tensor:
@@ -101,16 +109,9 @@ def search(
     overlap: float = OVERLAP,
     seed: int = 0,
 ) -> list[Twins]:
-    """Up to ``wanted`` groups, one object of each kind in each, largest objects first.
+    """Up to ``wanted`` groups of one object of each kind, largest objects first; fewer where no more are found.
 
-    Args:
-        size: of the pictures.
-        grid: side of the coarse maps.
-        wanted: groups to look for; fewer come back where no more were found.
-        candidates: polygons drawn.
-        tolerance: on the bilinear maps of a group.
-        overlap: the most two truths of a group may share.
-        seed: of the polygons and of every move.
+    ``tolerance`` is on the bilinear maps of a group, ``overlap`` the most that two of its truths may share.
     """
     random = np.random.default_rng(seed)
     side = size / grid
@@ -130,10 +131,10 @@ def search(
                 rivals = [i for i, polygon in enumerate(drawn) if polygon.kind == kind]
                 nearest = min(rivals, key=lambda i: np.abs(maps[i] - maps[number]).max())
                 moved = _closer(drawn[nearest], maps[number], size, grid, tolerance, random)
-                if moved is None or any(_shared(moved, one, size) > overlap for one in group):
+                if moved is None:
                     break
                 group.append(moved)
-        if len(group) == len(KINDS):
+        if len(group) == len(KINDS) and _shared(np.stack([one.drawn(size) for one in group])) <= overlap:
             twins = _explained(tuple(group), size, grid)
             if twins.bilinear_gap <= tolerance:  # each is near the first; near each other, too?
                 found.append(twins)
@@ -191,9 +192,8 @@ def _means(truth: np.ndarray, grid: int) -> np.ndarray:
     return truth.reshape(grid, side, grid, side).mean((1, 3))
 
 
-def _shared(one: Polygon, other: Polygon, size: int) -> float:
-    a, b = one.drawn(size), other.drawn(size)
-    return float((a & b).sum() / (a | b).sum())
+def _shared(truths: np.ndarray) -> float:
+    return _largest(truths, lambda one, other: (one & other).sum() / (one | other).sum())
 
 
 def _largest(fields: np.ndarray, measure) -> float:

@@ -10,17 +10,19 @@ additive models) must the bounds vanish.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from experiments.synthetic.methods import AT
+from experiments.synthetic.methods import AT, paper
 from experiments.synthetic.shapes import CLASSES, Pictures
 from torch import Tensor, nn
 
 import usu
 from usu.bench import Sample, Table
+from usu.errors import MissingExtraError
 from usu.metrics import Case, Measured, Metric, by_name
 
 Error = Literal["alpha", "beta", "excess", "deficit"]
@@ -129,3 +131,26 @@ def measured(
 def of_grid(table: Table, grid: int) -> Table:
     """The rows of one grid."""
     return Table(tuple(row for row in table.rows if row.picture.endswith(f"{AT}{grid}")), {})
+
+
+def embedded(photographs: Sequence[str], *, evaluations: int, seed: int = 0) -> Table | None:
+    """What upsampling loses of the embedded ImageNet network's Grad-CAM; None where its extra is not installed.
+
+    Args:
+        photographs: names of scikit-image's pictures.
+        evaluations: the most that scoring may take.
+        seed: of everything random.
+    """
+    from skimage import data
+
+    from usu.models import load
+
+    try:
+        loaded = load()
+    except MissingExtraError as error:
+        print(f"the embedded network is left out: {error}")
+        return None
+    pictures = [Sample(name, loaded.prepare(getattr(data, name)())[0]) for name in photographs]
+    rivals: list[Any] = ["bilinear", "bicubic", "lanczos3"]
+    rivals += [(name, replace(paper(name), depth=0, evaluations=evaluations)) for name in ("usu", "iwmr")]
+    return usu.evaluate(rivals, pictures, loaded.model, ["mass-error", "moved-mass"], layer=loaded.layer, seed=seed)

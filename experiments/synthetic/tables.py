@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from experiments.synthetic.additive import Bound
 from experiments.synthetic.measures import BETTER, of_grid
 
 import usu
@@ -115,6 +116,23 @@ def desiderata_records(network: str, table: Table, *, trials: int = 25) -> list[
             values = table.values(metric)[method]
             record |= {f"{column}_mean": float(np.mean(values)), f"{column}_worst": float(np.max(values))}
         records.append(record | {"pictures": len(values)})
+    return records
+
+
+def additive_records(bounds: Sequence[Bound]) -> list[Record]:
+    """Least, mean and worst of the mass-error bounds and of the errors over pictures, per grid and upsampler."""
+    records = []
+    for grid, name in dict.fromkeys((one.grid, one.upsampler) for one in bounds):
+        own = [one for one in bounds if (one.grid, one.upsampler) == (grid, name)]
+        record: Record = {"grid": grid, "upsampler": name, "pictures": len(own)}
+        for field in ("excess", "deficit", "alpha", "beta"):
+            values = [getattr(one, field) for one in own]
+            record |= {
+                f"{field}_least": min(values),
+                f"{field}_mean": float(np.mean(values)),
+                f"{field}_worst": max(values),
+            }
+        records.append(record)
     return records
 
 
