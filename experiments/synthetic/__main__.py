@@ -53,6 +53,8 @@ class Study:
     #: Of every sampled score.
     evaluations: int = 300
     candidates: int = identical.CANDIDATES
+    resamples: int = 10_000
+    trials: int = 25
     #: Photographs of scikit-image for the embedded network.
     photographs: tuple[str, ...] = ("chelsea", "coffee", "astronaut", "rocket")
 
@@ -119,8 +121,7 @@ def draw(
     example, result = shown("RRL-CNN", model, test, triangle)
     save(figures.upsampling_errors(example), out, "upsampling-errors")
     save(figures.refinement(example.picture, example.coarse, result, paper("usu")), out, "refinement")
-    lost, invented = (striking(rows, metric, model, test) for metric in ("beta-error", "alpha-error"))
-    save(figures.error_types(lost, invented), out, "error-types")
+    save(figures.error_types(*striking(rows, model, test)), out, "error-types")
     save(figures.qualitative(nine(model, found["rrl-mlp"].model, test)), out, "qualitative")
     for twin in twins[:1]:
         save(figures.identical(twin), out, "identical")
@@ -144,13 +145,18 @@ def run(study: Study, out: Path) -> None:
         for source in (("gradient", "gradcam") if name.endswith("-cnn") else ("gradient",))
     }
     done("rows")
-    shape = [one for key, table in measurements.items() for one in tables.shape_records(*key, table, study.grids)]
+    shape = [
+        one
+        for key, table in measurements.items()
+        for one in tables.shape_records(*key, table, study.grids, resamples=study.resamples)
+    ]
     tables.write_csv(shape, out / "shapes.csv")
     (out / "shapes.md").write_text(shape_markdown(shape) + "\n", encoding="utf-8")
     middle = of_grid(measurements["rrl-cnn", "gradient"], study.grids[1])
-    desiderata = tables.desiderata_records("rrl-cnn", middle)
+    desiderata = tables.desiderata_records("rrl-cnn", middle, trials=study.trials)
     photographs = embedded(study.photographs, evaluations=study.evaluations)
-    desiderata += [] if photographs is None else tables.desiderata_records("embedded", photographs)
+    if photographs is not None:
+        desiderata += tables.desiderata_records("embedded", photographs, trials=study.trials)
     tables.write_csv(desiderata, out / "desiderata.csv")
     few = shapes(study.tested_variants, size=study.size, seed=study.seed)
     tables.write_csv(tables.additive_records(additive.bounds(few, grids=study.grids)), out / "additive.csv")

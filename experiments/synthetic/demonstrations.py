@@ -31,10 +31,15 @@ def shown(title: str, model: nn.Module, pictures: Pictures, number: int) -> tupl
     return _upsampled(f"{title} {CLASSES[label]}", pictures.images[number], truth, coarse, model, label)
 
 
-def striking(rows: Table, metric: str, model: nn.Module, pictures: Pictures, method: str = "bilinear") -> Shown:
-    """The picture on which a method is worst, of those that were measured."""
-    worst = int(np.nanargmax(rows.values(metric)[method]))
-    return shown("", model, pictures, worst)[0]
+def striking(rows: Table, model: nn.Module, pictures: Pictures, method: str = "bilinear") -> tuple[Shown, Shown]:
+    """Of the pictures that were measured, the one on which a method loses most, and another on which it invents most.
+
+    A method that keeps the total loses as much as it invents, so without "another" both would be one picture.
+    """
+    lost = int(np.nanargmax(rows.values("beta-error")[method]))
+    invented = rows.values("alpha-error")[method].copy()
+    invented[lost] = -np.inf
+    return shown("", model, pictures, lost)[0], shown("", model, pictures, int(np.nanargmax(invented)))[0]
 
 
 def nine(cnn: nn.Module, mlp: nn.Module, pictures: Pictures) -> list[Shown]:

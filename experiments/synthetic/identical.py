@@ -1,9 +1,8 @@
 """Distinct truths, one bilinear map: found by search.
 
-A kernel sees the coarse map and nothing else. Two objects whose cells hold the same number of pixels have the same
-coarse map, hence the same interpolated map, wherever in their cells those pixels are. The search draws shapes at
-random, takes the nearest of another kind in the space of coarse maps, and moves it until its bilinear map is the same
-to 1e-3.
+A kernel sees the coarse map alone. Objects whose cells hold the same number of pixels have the same interpolated map,
+wherever in their cells those pixels are. The search draws shapes at random, takes the nearest of another kind in the
+space of coarse maps, and moves it until its bilinear map is the same to 1e-3.
 
 The model is the one whose reasons are known exactly: it adds up the picture. The Shapley value of a pixel is its
 brightness, so with a black background the truth's cell means *are* its coarse explanation, and USU asks that model.
@@ -20,6 +19,8 @@ import usu
 
 #: Corners.
 KINDS = {"circle": None, "triangle": 3, "square": 4}
+#: No polygon reaches farther than the triangle, 1.56 radii.
+REACH = 1.6
 #: Largest difference between two bilinear maps, in units of their maximum.
 TOLERANCE = 1e-3
 #: Two truths are distinct if they share at most this much (intersection over union).
@@ -39,11 +40,15 @@ class Polygon:
     radius: float
     turn: float
 
+    def fits(self, size: int) -> bool:
+        """Does all of it lie in the picture?"""
+        return REACH * self.radius <= min(self.y, self.x) and max(self.y, self.x) <= size - REACH * self.radius
+
     def drawn(self, size: int) -> np.ndarray:
         """Its pixels, (size, size)."""
         field = np.zeros((size, size), dtype=bool)
-        # no polygon reaches farther than the triangle, 1.56 radii; thousands are drawn, so only there
-        low, high = ((np.array([self.y, self.x]) + sign * 1.6 * self.radius).astype(int) for sign in (-1, 1))
+        # thousands are drawn, so only where there can be something
+        low, high = ((np.array([self.y, self.x]) + sign * REACH * self.radius).astype(int) for sign in (-1, 1))
         (top, left), (bottom, right) = low.clip(0, size), (high + 1).clip(0, size)
         y, x = np.mgrid[top:bottom, left:right] + 0.5
         y, x = y - self.y, x - self.x
@@ -68,7 +73,6 @@ class Twins:
     coarse: np.ndarray
     bilinear: np.ndarray
     usu: np.ndarray
-    evaluations: int
 
     @property
     def bilinear_gap(self) -> float:
@@ -114,26 +118,18 @@ def search(
     ``tolerance`` is on the bilinear maps of a group, ``overlap`` the most that two of its truths may share.
     """
     random = np.random.default_rng(seed)
-    side = size / grid
-    drawn = [
-        Polygon(
-            kind, *random.uniform(0.1, 0.9, 2) * size, side * random.uniform(0.2, 0.9), random.uniform(0, 2 * np.pi)
-        )
-        for kind in KINDS
-        for _ in range(-(-candidates // len(KINDS)))
-    ]
+    drawn = [_any(kind, size, grid, random) for kind in KINDS for _ in range(-(-candidates // len(KINDS)))]
     maps = np.stack([_means(polygon.drawn(size), grid) for polygon in drawn])
     found: list[Twins] = []
     for number in np.argsort([-polygon.radius for polygon in drawn]):
         group = [drawn[number]]
-        for kind in KINDS:
-            if kind != group[0].kind and len(group) < len(KINDS):
-                rivals = [i for i, polygon in enumerate(drawn) if polygon.kind == kind]
-                nearest = min(rivals, key=lambda i: np.abs(maps[i] - maps[number]).max())
-                moved = _closer(drawn[nearest], maps[number], size, grid, tolerance, random)
-                if moved is None:
-                    break
-                group.append(moved)
+        for kind in (kind for kind in KINDS if kind != drawn[number].kind):
+            rivals = [i for i, polygon in enumerate(drawn) if polygon.kind == kind]
+            nearest = min(rivals, key=lambda i: np.abs(maps[i] - maps[number]).max())
+            moved = _closer(drawn[nearest], maps[number], size, grid, tolerance, random)
+            if moved is None:
+                break
+            group.append(moved)
         if len(group) == len(KINDS) and _shared(np.stack([one.drawn(size) for one in group])) <= overlap:
             twins = _explained(tuple(group), size, grid)
             if twins.bilinear_gap <= tolerance:  # each is near the first; near each other, too?
@@ -143,6 +139,13 @@ def search(
     return found
 
 
+def _any(kind: str, size: int, grid: int, random: np.random.Generator) -> Polygon:
+    """About as large as a cell, and whole."""
+    radius = min(size / grid * random.uniform(0.2, 0.9), 0.3 * size)
+    y, x = random.uniform(REACH * radius, size - REACH * radius, 2)
+    return Polygon(kind, y, x, radius, random.uniform(0, 2 * np.pi))
+
+
 def _closer(
     polygon: Polygon, goal: np.ndarray, size: int, grid: int, tolerance: float, random: np.random.Generator
 ) -> Polygon | None:
@@ -150,7 +153,7 @@ def _closer(
 
     Bilinear values are means of coarse ones, so coarse maps that agree make bilinear maps that agree.
     """
-    limit = tolerance * goal.max() / 4  # corners of one cell make up at least a quarter of its bilinear maximum
+    limit = tolerance * goal.max() / 4  # a bilinear maximum is at least a quarter of the coarse one
     gap, step = np.abs(_means(polygon.drawn(size), grid) - goal).max(), STEP
     for move in range(MOVES):
         if gap <= limit:
@@ -163,7 +166,7 @@ def _closer(
             turn=polygon.turn + turn / polygon.radius,
         )  # fmt: skip
         new = np.abs(_means(trial.drawn(size), grid) - goal).max()
-        if new <= gap:
+        if new <= gap and trial.fits(size):
             polygon, gap = trial, new
         else:
             step = max(0.1, 0.95 * step)
@@ -174,18 +177,15 @@ def _explained(polygons: tuple[Polygon, ...], size: int, grid: int) -> Twins:
     """What bilinear and the paper's pipeline make of each."""
     truths = np.stack([polygon.drawn(size) for polygon in polygons])
     coarse = np.stack([_means(truth, grid) for truth in truths])
-    results = [
-        usu.upsample(values, truth[None].astype(np.float32), light, 0, preset="paper")
+    maps = [
+        usu.upsample(values, truth[None].astype(np.float32), light, 0, preset="paper").pixel_map
         for values, truth in zip(coarse, truths, strict=True)
     ]
-    return Twins(
-        polygons, truths, coarse, usu.interpolate(coarse, (size, size), "bilinear"),
-        np.stack([one.pixel_map for one in results]), sum(one.evaluations for one in results),
-    )  # fmt: skip
+    return Twins(polygons, truths, coarse, usu.interpolate(coarse, (size, size), "bilinear"), np.stack(maps))
 
 
 def _means(truth: np.ndarray, grid: int) -> np.ndarray:
-    """The mean of each cell; the sides must divide, so that cells are blocks."""
+    """The mean of each cell, a block."""
     side, rest = divmod(len(truth), grid)
     if rest:
         raise ValueError(f"`grid` must divide the picture's side {len(truth)}; got {grid}. Choose 224 and 4, 7 or 14.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +104,7 @@ def desiderata_records(network: str, table: Table, *, trials: int = 25) -> list[
     """
     records = []
     for method, (*verdicts, discrepancy) in PAPER_DESIDERATA.items():
-        audit = usu.audit(usu.upsamplers.by_name(AUDITED.get(method, method)), trials=trials)
+        audit = _audit(AUDITED.get(method, method), trials)
         record: Record = {"network": network, "method": method}
         for name, said in zip(("D1", "D2", "D3", "D4"), verdicts, strict=True):
             record |= {
@@ -151,6 +152,12 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     """What `write_csv` wrote, as text."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+@cache
+def _audit(name: str, trials: int) -> usu.AuditReport:
+    """Of the operator, so one for all networks."""
+    return usu.audit(usu.upsamplers.by_name(name), trials=trials)
 
 
 def _worst(column: np.ndarray, better: str) -> float | None:

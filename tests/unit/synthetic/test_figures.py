@@ -83,7 +83,7 @@ def test_identical_shows_both_gaps(shown) -> None:
     maps = np.stack([shown.maps["usu"], shown.maps["usu"].T])
     twins = Twins(
         (Polygon("circle", 1, 1, 1, 0), Polygon("square", 1, 1, 1, 0)), np.stack([shown.truth > 0] * 2),
-        np.stack([shown.coarse] * 2), np.stack([shown.maps["bilinear"]] * 2), maps, 3,
+        np.stack([shown.coarse] * 2), np.stack([shown.maps["bilinear"]] * 2), maps,
     )  # fmt: skip
     figure = figures.identical(twins)
     assert len(fields(figure)) == 2 * 4

@@ -35,6 +35,12 @@ def test_the_search_finds_one_object_of_each_kind(found) -> None:
     assert {polygon.kind for polygon in twins.polygons} == set(KINDS)
     for polygon, truth in zip(twins.polygons, twins.truths, strict=True):
         np.testing.assert_array_equal(polygon.drawn(SIZE), truth)
+        # whole, not cut off by the border
+        assert truth.sum() == pytest.approx(np.pi * polygon.radius**2, rel=0.15)
+    records = twins.records(3)
+    assert [record["kind"] for record in records] == [polygon.kind for polygon in twins.polygons]
+    assert {record["group"] for record in records} == {3}
+    assert records[0]["bilinear_gap"] == twins.bilinear_gap
 
 
 def test_bilinear_cannot_tell_them_apart_and_usu_can(found) -> None:
