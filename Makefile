@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PICTURES := demo/out
 
-.PHONY: demo test lint types laws bench clean
+.PHONY: demo test lint types laws bench reproduce-quick reproduce clean
 
 demo: .venv/ready
 	$(BIN)/python demo/run.py --out $(PICTURES)
@@ -23,6 +23,13 @@ laws: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks
+
+# The controlled study, in small (minutes) and in full (hours); both go on where they were interrupted.
+reproduce-quick: .venv/ready
+	$(BIN)/python -m experiments.synthetic --quick
+
+reproduce: .venv/ready
+	$(BIN)/python -m experiments.synthetic
 
 # The stamp is written last, so an interrupted install starts over instead of half working.
 .venv/ready: pyproject.toml constraints.txt

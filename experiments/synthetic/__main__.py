@@ -1,0 +1,196 @@
+"""The controlled study from pictures to tables and figures.
+
+Run: python -m experiments.synthetic [--quick] [--out DIR]
+
+Weights and rows are kept in DIR as they come: a run that was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from experiments.synthetic import additive, figures, identical, tables
+from experiments.synthetic.coarse import GRIDS, coarse_maps
+from experiments.synthetic.demonstrations import nine, shown, striking
+from experiments.synthetic.measures import embedded, measured, of_grid
+from experiments.synthetic.methods import GROUPS, methods, paper
+from experiments.synthetic.page import shape_markdown
+from experiments.synthetic.panels import save
+from experiments.synthetic.shapes import VARIANTS, Pictures, shapes, split
+from experiments.synthetic.training import Trained, evaluated, trained
+from rich.console import Console
+from rich.progress import Progress
+
+from usu.bench import Table
+from usu.results import versions
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything that decides the numbers."""
+
+    name: str = "synthetic"
+    size: int = 224
+    count: int = 2000
+    seed: int = 0
+    grids: tuple[int, ...] = GRIDS
+    #: None: what `training` says.
+    epochs_cnn: int | None = None
+    epochs_mlp: int | None = None
+    #: Pictures of the test split that are measured on the paper's models, and on the RRL CNN of each variant.
+    tested: int = 300
+    tested_variants: int = 100
+    variants: tuple[str, ...] = VARIANTS[1:]
+    #: Of every sampled score.
+    evaluations: int = 300
+    candidates: int = identical.CANDIDATES
+    resamples: int = 10_000
+    trials: int = 25
+    #: Photographs of scikit-image for the embedded network.
+    photographs: tuple[str, ...] = ("chelsea", "coffee", "astronaut", "rocket")
+
+
+FULL = Study()
+#: Everything in small: a machine of two cores needs minutes.
+QUICK = Study(
+    name="synthetic-quick", size=56, count=600, epochs_cnn=12, epochs_mlp=40, tested=12, tested_variants=6,
+    variants=("off-centre",), evaluations=120, candidates=400, photographs=("chelsea",),
+)  # fmt: skip
+#: What the vanilla models and the variants are measured with.
+FEW = ("interpolations", "redistributions", "oracles")
+
+
+def models(study: Study, out: Path) -> tuple[dict[str, Trained], dict[str, Pictures], list[dict[str, Any]]]:
+    """Every model by its name, the test pictures it is measured on, and a record of how well it does."""
+    found, tests, records = {}, {}, []
+    epochs = {"cnn": study.epochs_cnn, "mlp": study.epochs_mlp}
+    plan = [("centred", kind, regularised) for kind in ("cnn", "mlp") for regularised in (False, True)]
+    for variant, kind, regularised in [*plan, *((variant, "cnn", True) for variant in study.variants)]:
+        train, validation, test = split(shapes(study.count, size=study.size, variant=variant, seed=study.seed))
+        made = trained(
+            kind, regularised, train, validation, folder=out / "models", seed=study.seed, epochs=epochs[kind]
+        )
+        plain = made.record["name"]
+        name = plain if variant == "centred" else f"{plain}/{variant}"
+        found[name] = made
+        tests[name] = test.pick(slice(study.tested if variant == "centred" else study.tested_variants))
+        settings = {key: made.record["settings"][key] for key in ("epochs", "strength", "normalisation", "warmup")}
+        own = {f"test_{key}": value for key, value in evaluated(made.model, test).items()}
+        records.append({"model": name, **own, **settings, "seconds": made.record["seconds"]})
+    return found, tests, records
+
+
+def rows_of(study: Study, out: Path, name: str, source: str, made: Trained, pictures: Pictures) -> Table:
+    """One model's numbers, with every method on the RRL models."""
+    coarse = {
+        grid: coarse_maps(made.model, pictures.images, pictures.labels, grid, source=source) for grid in study.grids
+    }
+    groups = GROUPS if name in tables.PAPER_FULL and source == "gradient" else FEW
+    label = f"{name}-{source}".replace("/", "-")
+    request = {
+        "weights": made.record["settings"],
+        "source": source,
+        "size": study.size,
+        "evaluations": study.evaluations,
+    }
+    with bar(label) as progress:
+        table = measured(
+            made.model, pictures, coarse, methods(groups, evaluations=study.evaluations), out=out / "journal" / label,
+            seed=study.seed, request=json.loads(json.dumps(request)), progress=progress,
+        )  # fmt: skip
+    (out / "rows").mkdir(exist_ok=True)
+    (out / "rows" / f"{label}.csv").write_text(table.csv(), encoding="utf-8")
+    return table
+
+
+def draw(
+    found: dict[str, Trained], tests: dict[str, Pictures], rows: Table, twins: list[identical.Twins], out: Path
+) -> None:
+    """All figures."""
+    model, test = found["rrl-cnn"].model, tests["rrl-cnn"]
+    triangle = int((test.labels == 1).nonzero()[0])
+    example, result = shown("RRL-CNN", model, test, triangle)
+    save(figures.upsampling_errors(example), out, "upsampling-errors")
+    save(figures.refinement(example.picture, example.coarse, result, paper("usu")), out, "refinement")
+    save(figures.error_types(*striking(rows, model, test)), out, "error-types")
+    save(figures.qualitative(nine(model, found["rrl-mlp"].model, test)), out, "qualitative")
+    for twin in twins[:1]:
+        save(figures.identical(twin), out, "identical")
+
+
+def run(study: Study, out: Path) -> None:
+    """Everything, in the order of the page."""
+    start, seconds = time.perf_counter(), {}
+    out.mkdir(parents=True, exist_ok=True)
+
+    def done(step: str) -> None:
+        seconds[step] = round(time.perf_counter() - start - sum(seconds.values()), 1)
+        print(f"{step}: {seconds[step]:.0f} s", flush=True)
+
+    found, tests, quality = models(study, out)
+    tables.write_csv(quality, out / "models.csv")
+    done("models")
+    measurements = {
+        (name, source): rows_of(study, out, name, source, made, tests[name])
+        for name, made in found.items()
+        for source in (("gradient", "gradcam") if name.endswith("-cnn") else ("gradient",))
+    }
+    done("rows")
+    shape = [
+        one
+        for key, table in measurements.items()
+        for one in tables.shape_records(*key, table, study.grids, resamples=study.resamples)
+    ]
+    tables.write_csv(shape, out / "shapes.csv")
+    (out / "shapes.md").write_text(shape_markdown(shape) + "\n", encoding="utf-8")
+    middle = of_grid(measurements["rrl-cnn", "gradient"], study.grids[1])
+    desiderata = tables.desiderata_records("rrl-cnn", middle, trials=study.trials)
+    photographs = embedded(study.photographs, evaluations=study.evaluations)
+    if photographs is not None:
+        desiderata += tables.desiderata_records("embedded", photographs, trials=study.trials)
+    tables.write_csv(desiderata, out / "desiderata.csv")
+    few = shapes(study.tested_variants, size=study.size, seed=study.seed)
+    tables.write_csv(tables.additive_records(additive.bounds(few, grids=study.grids)), out / "additive.csv")
+    done("tables")
+    twins = identical.search(size=study.size, grid=study.grids[0], candidates=study.candidates, seed=study.seed)
+    tables.write_csv(
+        [record for number, one in enumerate(twins) for record in one.records(number)], out / "identical.csv"
+    )
+    done("identical")
+    draw(found, tests, middle, twins, out / "figures")
+    done("figures")
+    about = {"study": asdict(study), "command": sys.orig_argv[1:], "versions": versions(), "seconds": seconds}
+    (out / "run.json").write_text(json.dumps(about | {"threads": torch.get_num_threads()}, indent=2) + "\n")
+
+
+@contextmanager
+def bar(label: str) -> Iterator[Any]:
+    """Rows done and to do, on a terminal; nothing elsewhere."""
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(label, total=None)
+        yield lambda name, done, total: progress.update(
+            task, completed=done, total=total, description=f"{label} {name}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.synthetic", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="everything in small")
+    parser.add_argument("--out", type=Path, help="default: results/synthetic, or results/synthetic-quick")
+    asked = parser.parse_args()
+    study = QUICK if asked.quick else FULL
+    run(study, asked.out or Path("results") / study.name)
+
+
+if __name__ == "__main__":
+    main()

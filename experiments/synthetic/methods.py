@@ -1,0 +1,183 @@
+"""The methods of the study as contenders of `usu.evaluate`: what the paper compares, its oracles, and the protocol's
+rivals and controls.
+
+Names in the tables: ``usu``, ``iwmr`` and ``hybrid`` are the paper's pipeline as printed (preset ``paper``) with its
+three budgets; ``cell`` and ``soft`` are our presets. Two oracles take the pipeline apart:
+
+- ``oracle-segments-*``: the true outline as segments, scores still measured by the model. What it lacks to 1 is lost by
+  scores and operator; what ``usu`` lacks to it is lost by the segments.
+- ``oracle-scores-*``: the true outline *as* scores. Nothing is explained, the answer is handed in: a tautology, shown
+  because the paper's captions name it and because it is the operator's ceiling.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+import usu
+from usu.bench import CONTROLS, PLAIN, Guided, Made, ScoresAlone
+
+#: What a scorer may spend; the paper's own pipeline takes as many as its segments ask for.
+EVALUATIONS = 300
+#: Between a picture's name and the side of its coarse map: grids of one picture share their scores.
+AT = "@"
+INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
+#: The three budgets of the paper; the hybrid is named in it and defined by us.
+BUDGETS = {"usu": "cell", "iwmr": usu.SoftIWMR(prior="area"), "hybrid": usu.Hybrid(0.5)}
+GROUPS = ("interpolations", "redistributions", "oracles", "rivals", "controls")
+
+
+def paper(budget: str) -> usu.Settings:
+    """The pipeline as printed, with one of the paper's budgets."""
+    return replace(usu.PRESETS["paper"], budget=BUDGETS[budget])
+
+
+class Memory:
+    """Scores of the picture at work. They are the model's answers and know no coarse map, so grids share them."""
+
+    def __init__(self) -> None:
+        self.picture, self.known = "", {}
+
+    def scored(self, scene: Any, settings: usu.Settings) -> Any:
+        """Segments and scores of the scene's picture under the settings, made on first demand."""
+        name = scene.name.rpartition(AT)[0] or scene.name
+        if name != self.picture:
+            self.picture, self.known = name, {}
+        # what the operator does with scores is left out, so that budgets share them, too
+        scoring = replace(
+            settings, budget="iwmr", temperature=1.0, potential=None, base=None, max_gain=None, signed="flip"
+        )
+        if scoring not in self.known:
+            model = scene.model if scoring.scoring == "gradient" else scene.forward
+            even = np.ones((1, 1))  # every segment counts: a coarse map would excuse those in cells without mass
+            self.known[scoring] = usu.upsample(
+                even, scene.image, model, scene.target, preset=scoring, picture=scene.picture
+            )
+        return self.known[scoring]
+
+
+@dataclass(frozen=True, eq=False)
+class _Remembered:
+    """What a guided contender asks of a scene, with the scores out of the memory."""
+
+    scene: Any
+    memory: Memory
+
+    @property
+    def coarse(self) -> Any:
+        return self.scene.coarse
+
+    @property
+    def seed(self) -> int:
+        return self.scene.seed
+
+    def scored(self, settings: usu.Settings, *, everywhere: bool = False) -> Any:
+        return self.memory.scored(self.scene, settings)
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """A guided contender of `usu.bench` that shares its scores; it reports the evaluations it takes alone."""
+
+    inner: Guided | ScoresAlone
+    memory: Memory
+
+    @property
+    def name(self) -> str:
+        """The contender's own."""
+        return self.inner.name
+
+    def __call__(self, scene: Any) -> Made:
+        """Its map."""
+        return self.inner(_Remembered(scene, self.memory))
+
+
+@dataclass(frozen=True, eq=False)
+class OracleSegments:
+    """The paper's pipeline on the true outline: two segments, each deleted once; no refinement."""
+
+    budget: Literal["usu", "iwmr"]
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def name(self) -> str:
+        """Marked as an oracle."""
+        return f"oracle-segments-{self.budget}"
+
+    def __call__(self, scene: Any) -> Made:
+        """Scores of the two sides, and one redistribution."""
+        outline = usu.segment.from_labels(scene.truth.astype(np.int64))
+        settings = replace(paper(self.budget), segmenter=outline, depth=0)
+        return Guided(self.name, settings)(_Remembered(scene, self.memory))
+
+
+@dataclass(frozen=True)
+class OracleScores:
+    """The truth as scores, 1 inside and 0 outside: a tautology, and the operator's ceiling."""
+
+    budget: Literal["usu", "iwmr"]
+
+    @property
+    def name(self) -> str:
+        """Marked as an oracle."""
+        return f"oracle-scores-{self.budget}"
+
+    def __call__(self, scene: Any) -> Made:
+        """One redistribution; the model is not asked."""
+        start = time.perf_counter()
+        settings = paper(self.budget)
+        pixel_map = usu.redistribute(
+            scene.coarse,
+            scene.truth.astype(float),
+            temperature=settings.temperature,
+            budget=settings.budget,
+            signed=settings.signed,
+        )
+        return Made(pixel_map, 0, time.perf_counter() - start)
+
+
+def methods(groups: Sequence[str] = GROUPS, *, evaluations: int = EVALUATIONS) -> list[Any]:
+    """Contenders for `usu.evaluate`, in the order of the tables.
+
+    Args:
+        groups: of `GROUPS`.
+        evaluations: of every sampled score. ``usu``, ``iwmr`` and ``hybrid`` delete each of their segments, as printed.
+    """
+    unknown = [name for name in groups if name not in GROUPS]
+    if unknown or not groups:
+        raise ValueError(f"`groups` must be of {', '.join(GROUPS)}; got {unknown or 'none'}. Name at least one.")
+    memory = Memory()
+
+    def sampled(name: str) -> usu.Settings:
+        return replace(usu.PRESETS[name], evaluations=evaluations)
+
+    def budgeted(one: Guided | ScoresAlone) -> Guided | ScoresAlone:
+        return replace(one, settings=replace(one.settings, evaluations=evaluations))
+
+    plain = {one.name: one for one in PLAIN}
+    # of the paper's operators as of ours: which ingredient made the gain
+    replaced = [
+        Guided(f"usu-{name}", paper("usu"), coarse=coarse, scores=scores)
+        for name, coarse, scores in (
+            ("permuted-scores", "real", "permuted"), ("random-scores", "real", "random"),
+            ("uniform-coarse", "uniform", "real"), ("shuffled-coarse", "shuffled", "real"),
+        )
+    ]  # fmt: skip
+    # those that are the paper's methods under another name are in the tables already
+    theirs = [budgeted(one) for one in CONTROLS if not one.name.startswith("paper-")]
+    made = {
+        "interpolations": [plain[name] for name in INTERPOLATIONS],
+        "redistributions": [
+            *(Shared(Guided(name, paper(name)), memory) for name in BUDGETS),
+            *(Shared(Guided(name, sampled(name)), memory) for name in ("cell", "soft")),
+        ],
+        "oracles": [*map(OracleSegments, ("usu", "iwmr")), *map(OracleScores, ("usu", "iwmr"))],
+        "rivals": [one for name, one in plain.items() if name not in INTERPOLATIONS],
+        "controls": [Shared(one, memory) for one in (*replaced, *theirs)],
+    }
+    return [one for group in GROUPS if group in groups for one in made[group]]

@@ -1,0 +1,83 @@
+"""Records as Markdown, and the page of the study: its measured parts are written from CSV files, never by hand.
+
+Run: python -m experiments.synthetic.page RESULTS PAGE   (RESULTS is the folder that the study wrote)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from experiments.synthetic.tables import METRICS, read_csv
+
+#: Parts of the page that are a CSV file as it is.
+AS_THEY_ARE = ("desiderata", "models", "additive", "identical")
+
+
+def shape_markdown(records: Iterable[Mapping[str, object]], *, paper: str = "paper", only: bool = False) -> str:
+    """Models and methods in rows, metric x (paper, grids) in columns; + and - as in `usu.comparison`.
+
+    ``paper`` is the column of the paper's numbers; ``only``: no rows but those it has.
+    """
+    rows = [row for row in records if row["metric"] in METRICS]
+    grids = sorted({int(row["grid"]) for row in rows})
+    heads = [f"{metric} {of}" for metric in METRICS for of in ("paper", *(f"{grid} x {grid}" for grid in grids))]
+    lines = [f"| model | source | method | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
+    cells: dict[tuple, dict[tuple, str]] = {}
+    for row in rows:
+        known = cells.setdefault((row["model"], row["source"], row["method"]), {})
+        mark = {"better": "+", "worse": "-"}.get(str(row.get("verdict")), "")
+        known[row["metric"], int(row["grid"])] = _short(row["mean"]) + mark
+        known[row["metric"], "paper"] = _short(row[paper])
+    for key, known in cells.items():
+        if not only or any(known.get((metric, "paper")) for metric in METRICS):
+            numbers = [known.get((metric, of), "") for metric in METRICS for of in ("paper", *grids)]
+            lines.append(f"| {' | '.join(map(str, key))} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def plain_markdown(records: Sequence[Mapping[str, object]]) -> str:
+    """Any records as they are."""
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    body = ["| " + " | ".join(_short(record.get(name)) for name in columns) + " |" for record in records]
+    return "\n".join(
+        ["| " + " | ".join(name.replace("_", " ") for name in columns) + " |", "|---" * len(columns) + "|", *body]
+    )
+
+
+def filled(page: str, parts: Mapping[str, str]) -> str:
+    """The page with everything between ``<!-- measured: NAME -->`` and ``<!-- /measured -->`` written anew."""
+    for name, text in parts.items():
+        start, end = f"<!-- measured: {name} -->", "<!-- /measured -->"
+        if start not in page or end not in page.partition(start)[2]:
+            raise ValueError(f"`page` must have a place for {name}; got none. Write {start} and {end} into it.")
+        head, _, rest = page.partition(start)
+        page = f"{head}{start}\n{text}\n{end}{rest.partition(end)[2]}"
+    return page
+
+
+def main() -> None:
+    results, page = map(Path, sys.argv[1:3])
+    shapes = read_csv(results / "shapes.csv")
+    parts = {
+        "full": shape_markdown(shapes), "main": shape_markdown(shapes, paper="paper_main", only=True),
+        **{name: plain_markdown(read_csv(results / f"{name}.csv")) for name in AS_THEY_ARE},
+    }  # fmt: skip
+    page.write_text(filled(page.read_text(encoding="utf-8"), parts), encoding="utf-8")
+    print(f"{page}: {len(parts)} parts written from {results}")
+
+
+def _short(value: object) -> str:
+    """Three digits; what is no number stays."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        return "" if value is None else str(value)
+    if number != number:
+        return ""
+    return f"{number:.3f}" if number == 0 or (1e-3 <= abs(number) < 1e3 and number != int(number)) else f"{number:.3g}"
+
+
+if __name__ == "__main__":
+    main()

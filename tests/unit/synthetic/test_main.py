@@ -1,0 +1,116 @@
+"""The study runs from pictures to figures, in tiny; a second run finds everything; the page has places for all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from experiments.synthetic import __main__ as study
+from experiments.synthetic import demonstrations
+from experiments.synthetic.methods import Memory, Shared, methods, paper
+from experiments.synthetic.page import AS_THEY_ARE
+from experiments.synthetic.page import main as fill_page
+from experiments.synthetic.tables import read_csv
+
+import usu
+from usu.bench import Guided
+
+TINY = study.Study(
+    size=32, count=24, grids=(2, 4), epochs_cnn=1, epochs_mlp=1, tested=3, tested_variants=3, variants=(),
+    evaluations=110, candidates=9, resamples=20, trials=2, photographs=(),
+)  # fmt: skip
+PAGE = Path(__file__).parents[3] / "docs" / "synthetic-study.md"
+
+
+def small(budget: str) -> usu.Settings:
+    """The paper's pipeline with few segments."""
+    return replace(paper(budget), parts=9, depth=1)
+
+
+def few(groups, *, evaluations: int) -> list:
+    """The methods that every table needs."""
+    memory = Memory()
+    return methods(["interpolations"]) + [Shared(Guided(name, small(name)), memory) for name in ("usu", "iwmr")]
+
+
+def remember(figure, folder: Path, name: str) -> None:
+    """How many panels there are; drawing them is tested with the figures."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(str(sum(len(axes.images) > 0 for axes in figure.axes)))
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "embedded", lambda names, evaluations: None)  # a network of its own, tested with it
+        patch.setattr(study, "methods", few)
+        patch.setattr(demonstrations, "paper", small)
+        patch.setattr(study, "save", remember)
+        study.run(TINY, folder)
+    return folder
+
+
+def test_every_table_and_figure_is_written(out) -> None:
+    models = {row["model"]: row for row in read_csv(out / "models.csv")}
+    assert list(models) == ["vanilla-cnn", "rrl-cnn", "vanilla-mlp", "rrl-mlp"]
+    assert models["rrl-cnn"]["strength"] == "0.1"
+    shapes = read_csv(out / "shapes.csv")
+    found = {(row["model"], row["source"]) for row in shapes}
+    assert found == {(name, "gradient") for name in models} | {(f"{n}-cnn", "gradcam") for n in ("vanilla", "rrl")}
+    assert {row["grid"] for row in shapes} == {"2", "4"}
+    worst = [float(r["worst"]) for r in shapes if (r["method"], r["metric"]) == ("usu", "mass-error")]
+    assert len(worst) == 6 * 2
+    assert max(worst) <= 1e-6
+    assert [row["method"] for row in read_csv(out / "desiderata.csv")] == [
+        "bilinear",
+        "bicubic",
+        "lanczos3",
+        "usu",
+        "iwmr",
+    ]
+    bounds = {(row["grid"], row["upsampler"]): float(row["excess_worst"]) for row in read_csv(out / "additive.csv")}
+    assert bounds["4", "usu"] < 1e-12 < bounds["4", "bilinear"]
+    panels = {path.name: int(path.read_text()) for path in (out / "figures").iterdir()}
+    assert panels.pop("refinement") in (5, 10)  # one row or two, as the scores have it
+    assert panels == {"upsampling-errors": 8 + 5, "error-types": 10, "qualitative": 9 * 8}
+
+
+def test_what_ran_is_written_down(out) -> None:
+    about = json.loads((out / "run.json").read_text())
+    assert about["study"]["seed"] == 0
+    assert about["study"]["size"] == 32
+    assert "torch" in about["versions"]
+    assert about["command"]
+
+
+def test_a_second_run_measures_nothing_again(out, monkeypatch) -> None:
+    before = {path: path.read_bytes() for path in (out / "rows").iterdir()}
+    monkeypatch.setattr(study, "methods", few)
+    monkeypatch.setattr(Memory, "scored", lambda *_: pytest.fail("measured again"))
+    found, tests, _ = study.models(TINY, out)
+    study.rows_of(TINY, out, "rrl-cnn", "gradcam", found["rrl-cnn"], tests["rrl-cnn"])
+    assert {path: path.read_bytes() for path in (out / "rows").iterdir()} == before
+
+
+def test_the_page_is_filled_from_the_results(out, tmp_path, monkeypatch, capsys) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["page", str(out), str(page)])
+    fill_page()
+    text = page.read_text(encoding="utf-8")
+    assert "| rrl-cnn | gradcam | usu |" in text
+    assert text.count("<!-- measured:") == 2 + len(AS_THEY_ARE)
+    assert "6 parts" in capsys.readouterr().out
+
+
+def test_the_two_settings_differ_in_size_and_not_in_kind() -> None:
+    quick, full = study.QUICK, study.FULL
+    assert (full.size, full.count, full.grids) == (224, 2000, (4, 7, 14))
+    assert quick.grids == full.grids
+    assert quick.size % 28 == 0  # every grid divides it
+    assert quick.seed == full.seed
+    assert set(quick.variants) <= set(full.variants)
