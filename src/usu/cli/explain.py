@@ -77,22 +77,22 @@ def explain(
     failed: list[tuple[Path, str]] = []
     interrupted = False
     with run.bars(len(files), quiet=quiet) as bars:
-        for file in files:
-            asked = {"picture": str(file.resolve()), **request}
-            folder, finished = _folder(out, file, asked)
-            try:
-                if finished is None:
-                    bars.start(file.name, settings.evaluations)
-                    explanation = _explained(file, loaded, goal, origin, layer, settings, bars)
-                    replace(explanation, request=asked).save(folder)
-                    finished = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-                done.append({"picture": str(file), "folder": str(folder), **finished})
-            except KeyboardInterrupt:
-                interrupted = True
-                break
-            except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError) as error:
-                failed.append((file, _sentence(error)))
-            bars.finish()
+        try:
+            for file in files:
+                asked = {"picture": str(file.resolve()), **request}
+                folder, finished = _folder(out, file, asked)
+                try:
+                    if finished is None:
+                        bars.start(file.name, settings.evaluations)
+                        explanation = _explained(file, loaded, goal, origin, layer, settings, bars)
+                        replace(explanation, request=asked).save(folder)
+                        finished = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+                    done.append({"picture": str(file), "folder": str(folder), **finished})
+                except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError) as error:
+                    failed.append((file, _sentence(error)))
+                bars.finish()
+        except KeyboardInterrupt:  # also between two pictures
+            interrupted = True
     _report(done, failed, as_json=as_json, quiet=quiet)
     if interrupted:
         run.note(f"interrupted; {len(done)} of {len(files)} pictures are finished and kept in {out}")
