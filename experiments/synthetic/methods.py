@@ -76,6 +76,13 @@ class _Remembered:
     def seed(self) -> int:
         return self.scene.seed
 
+    @property
+    def picture(self) -> Any:
+        return self.scene.picture
+
+    def finer(self) -> Any:
+        return self.scene.finer()
+
     def scored(self, settings: usu.Settings, *, everywhere: bool = False) -> Any:
         return self.memory.scored(self.scene, settings)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +23,21 @@ class Job:
     picture: NDArray
     target: Any
     cells: Array | None
+    #: Maps of finer layers, with the leading dimensions of ``coarse``; None: nobody brought any.
+    finer: tuple[Tensor, ...] | None
     #: Whether the result has a leading dimension of targets.
     several: bool
 
 
 def jobs(
-    coarse: Tensor, images: Tensor, target: Any, picture: Array | None, cells: Array | None, *, batched: bool
+    coarse: Tensor,
+    images: Tensor,
+    target: Any,
+    picture: Array | None,
+    cells: Array | None,
+    finer: Sequence[Array] | None = None,
+    *,
+    batched: bool,
 ) -> list[Job]:
     """One job per picture, with shapes checked against each other."""
     if images.ndim != 4:
@@ -44,6 +54,7 @@ def jobs(
     _cover(coarse, images, cells)
     targets = _per_picture(target, count, batched=batched)
     agree(lead[-1] if len(lead) == 1 + batched else 1, _alike(targets))
+    levels = None if finer is None else _levels(finer, tuple(lead))
     shown = [None] * count if picture is None else list(_pictures(picture, images, batched=batched))
     return [
         Job(
@@ -52,10 +63,27 @@ def jobs(
             picture=as_numpy(displayable(images[i])) if shown[i] is None else shown[i],  # type: ignore[arg-type]
             target=targets[i],
             cells=cells,
+            finer=None if levels is None else tuple(level[i] if batched else level for level in levels),
             several=len(lead) == 1 + batched or isinstance(targets[i], (list, tuple)),
         )
         for i in range(count)
     ]
+
+
+def _levels(finer: Sequence[Array], lead: tuple[int, ...]) -> list[Tensor]:
+    """Maps of finer layers, one beside every coarse map."""
+    if not isinstance(finer, (list, tuple)):
+        raise TypeError(f"`finer` must be a list of maps; got {type(finer).__name__}. Wrap a single map: [it].")
+    levels = [check.as_tensor("finer", level) for level in finer]
+    for level in levels:
+        if level.ndim != len(lead) + 2 or tuple(level.shape[:-2]) != lead:
+            wanted = " x ".join([*map(str, lead), "h'", "w'"])
+            raise ValueError(
+                f"`finer` must hold maps of {wanted}, one beside every map of `coarse`; got {check.shape(level)}. "
+                "Leave it out to have the model asked."
+            )
+        check.finite("finer", level)
+    return levels
 
 
 def _per_picture(target: Any, count: int, *, batched: bool) -> list[Any]:

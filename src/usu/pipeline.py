@@ -27,7 +27,8 @@ from usu.results import Explanation, Upsampled, versions
 from usu.scorer import Scorer
 from usu.segment import Segmenter, split
 from usu.sources import CoarseMap, coarse_map
-from usu.spread import spread
+from usu.sources.finer import finer_maps, module_of
+from usu.spread import follow_picture, spread
 from usu.types import Array, ArrayT, NDArray
 
 #: "As the preset has it", for settings in which None means something.
@@ -46,13 +47,14 @@ def upsample(
     picture: Array | None = None,
     segmenter: Segmenter | None = None,
     parts: int | None = None,
-    scoring: Literal["sampled", "delete", "gradient", "unguided"] | None = None,
+    scoring: Literal["sampled", "delete", "gradient", "unguided", "none"] | None = None,
     fill: Fill | None = None,
     link: Link | None = None,
     depth: int | None = None,
     temperature: float | None = None,
     budget: Budget | None = None,
-    base: Literal["bilinear"] | AsPreset | None = "preset",
+    base: Literal["bilinear", "layers"] | AsPreset | None = "preset",
+    finer: Sequence[Array] | None = None,
     max_gain: float | AsPreset | None = "preset",
     seed: int | None = None,
     device: torch.device | str | None = None,
@@ -77,13 +79,15 @@ def upsample(
         picture: what the segmenter sees, (B,) H x W x 3 in [0, 1]; made from ``image`` by min-max if absent.
         segmenter: see `usu.segment`.
         parts: about how many segments.
-        scoring: ``"sampled"``, ``"delete"``, ``"gradient"`` or ``"unguided"``; see `usu.score`.
+        scoring: ``"sampled"``, ``"delete"``, ``"gradient"`` or ``"unguided"``, see `usu.score`; or ``"none"``.
         fill: what takes the place of a segment; see `usu.perturb`.
         link: ``"logit"``, ``"log_probability"``, ``"probability"`` or a callable.
         depth: levels of refinement after the first.
         temperature: of the potential.
         budget: see `usu.redistribute`.
-        base: ``"bilinear"`` or None.
+        base: ``"bilinear"``, ``"layers"`` (what finer layers of the model say, too; one evaluation) or None.
+        finer: maps of finer layers made elsewhere, (..., h', w') with the leading dimensions of ``coarse``, the next
+            finer first; then the model is not asked for them.
         max_gain: ceiling on a pixel's density over its cell's, or None.
         seed: of the random groups.
         device: where batches go if the model does not tell.
@@ -99,8 +103,8 @@ def upsample(
     >>> coarse, image = torch.tensor([[1.0]]), torch.zeros(1, 4, 4)
     >>> image[0, :, 2:] = 1  # the model sees only the bright half
     >>> result = upsample(coarse, image, lambda batch: batch.sum((1, 2, 3))[:, None], 0, evaluations=32, parts=4)
-    >>> result.evaluations, float(result.pixel_map.sum()), bool(result.pixel_map[0, 3] > result.pixel_map[0, 0])
-    (32, 16.0, True)
+    >>> result.evaluations, round(float(result.pixel_map.sum())), bool(result.pixel_map[0, 3] > result.pixel_map[0, 0])
+    (32, 16, True)
     """
     chosen = settings_of(preset)
     given = {
@@ -126,7 +130,7 @@ def upsample(
     images = check.as_tensor("image", image)
     check.finite("image", images)
     batched = images.ndim == 4
-    work = jobs(values, images if batched else images[None], target, picture, cells, batched=batched)
+    work = jobs(values, images if batched else images[None], target, picture, cells, finer, batched=batched)
     engines = [
         engine(model, job.target, link=settings.link, device=device, autocast=autocast, chunk=chunk) for job in work
     ]
@@ -202,7 +206,8 @@ def explain(
             f"`image` must be one picture, C x H x W; got {check.shape(images)}. Explain the pictures of a batch "
             "one by one, or use usu.upsample."
         )
-    coarse = _coarse(model, images, target, source, layer)
+    settings = settings_of(EXPLAIN_DEFAULT if preset is None else preset)
+    coarse = _coarse(model, images, target, source, layer, finer=settings.base == "layers")
     goal = coarse.targets[0] if coarse.targets else target
     shown = as_numpy(displayable(images[0]) if picture is None else picture)
     values = as_numpy(coarse.values[0]).astype(np.float64)
@@ -213,6 +218,7 @@ def explain(
         goal,
         preset=EXPLAIN_DEFAULT if preset is None else preset,
         evaluations=evaluations,
+        finer=[level[0] for level in coarse.finer] or None,
         picture=shown,
         device=device,
         progress=progress,
@@ -241,8 +247,11 @@ def _one(job: Job, asked: Engine, settings: Settings, progress: Progress | None)
     lattice = job.image.shape[-2:]
     blank = torch.zeros(lattice, dtype=job.coarse.dtype, device=job.coarse.device)
     cells, _ = partition_of(job.coarse, blank, job.cells)
-    scorer = Scorer(job, asked, settings, cells, progress)
-    segments = settings.segmenter(job.picture, settings.parts)
+    asked, finer, spent = _finer(job, asked, settings, len(cells.sizes))
+    targets = len(finer[0]) if finer else None
+    scorer = Scorer(job, asked, settings, cells, progress, spent=spent, targets=targets)
+    unscored = settings.scoring == "none"
+    segments = np.zeros(lattice, np.int64) if unscored else settings.segmenter(job.picture, settings.parts)
     refined = refine(
         scorer,
         lambda labels, which, limit: split(
@@ -256,20 +265,44 @@ def _one(job: Job, asked: Engine, settings: Settings, progress: Progress | None)
         tolerance=settings.tolerance,
         kind=settings.heterogeneity,
         reach=settings.reach,
-        evaluations=settings.evaluations,
+        evaluations=None if settings.evaluations is None else max(0, settings.evaluations - spent),
         cost=scorer.cost,
     )
     # a callable target may turn out to hold several
     several = job.several or len(refined.scores) > 1
     agree(job.coarse.reshape(-1, len(cells.sizes)).shape[0], len(refined.scores))
-    field = (refined.scores if several else refined.scores[0]).to(job.coarse.device)
-    result = spread(job.coarse, field, settings, cells=job.cells)
+    field = refined.scores
+    if settings.edges == "picture" and not unscored:
+        field = follow_picture(field, job.picture)
+    field = (field if several else field[0]).to(job.coarse.device)
+    finer = tuple(level if several else level[0] for level in finer)
+    result = spread(job.coarse, field, settings, cells=job.cells, finer=finer)
     error = _mass_error(result, job, field, cells, settings)
     reason = refined.stop_reason
     if settings.depth == 0 and scorer.spent == settings.evaluations:
         reason = StopReason.EVALUATIONS
     refined = replace(refined, evaluations=scorer.spent, stop_reason=reason)
     return _Done(result, field, refined, scorer.target, error)
+
+
+def _finer(job: Job, asked: Engine, settings: Settings, cells: int) -> tuple[Engine, tuple[Tensor, ...], int]:
+    """The engine with its target known, maps (T, h', w') of finer layers, and the evaluations they took."""
+    if settings.base != "layers":
+        return asked, (), 0
+    if job.finer is not None and (job.finer or settings.scoring != "none"):
+        lead = 1 + int(job.several and job.finer[0].ndim > 2) if job.finer else 0
+        return asked, tuple(level if lead > 1 else level[None] for level in job.finer), 0
+    module = None if job.finer is not None else module_of(asked.model)
+    if module is not None and bool(job.coarse.detach().any()):
+        found = finer_maps(asked, module, job.image, cells)
+        if found.maps or settings.scoring != "none":
+            return found.engine, tuple(level.to(job.coarse) for level in found.maps), 1
+    if settings.scoring == "none" and bool(job.coarse.detach().any()):
+        raise ValueError(
+            f"`model` must be an nn.Module with layers finer than `coarse`, because without scores they alone decide; "
+            f"got {_name(asked.model)}. Use preset='cell' or 'soft', or hand the maps in with `finer`."
+        )
+    return asked, (), 0
 
 
 def _mass_error(result: Tensor, job: Job, field: Tensor, cells: Partition, settings: Settings) -> float:
@@ -293,14 +326,14 @@ def _mass_error(result: Tensor, job: Job, field: Tensor, cells: Partition, setti
     return float(((sums - wanted).abs() / scale.where(scale > 0, 1)).max())
 
 
-def _coarse(model: Any, images: Tensor, target: Any, source: str | Array, layer: Any) -> CoarseMap:
+def _coarse(model: Any, images: Tensor, target: Any, source: str | Array, layer: Any, *, finer: bool) -> CoarseMap:
     if not isinstance(source, str):
         values = check.as_tensor("source", source)
         if values.ndim != 2:
             raise ValueError(f"`source` must be one coarse map, h x w; got {check.shape(values)}. Pass a single map.")
         known = (target,) if isinstance(target, int) else None
         return CoarseMap(values[None], "", "made elsewhere", known, 0)
-    return coarse_map(source, model, images, target, layer=layer)
+    return coarse_map(source, model, images, target, layer=layer, finer=finer)
 
 
 def _preset_name(preset: str | Settings | None) -> str:
@@ -311,7 +344,8 @@ def _preset_name(preset: str | Settings | None) -> str:
 
 def _checked_settings(settings: Settings) -> None:
     """Ask now, before the model is run, what the stages would ask later."""
-    check.choice("scoring", settings.scoring, ("sampled", "delete", "gradient", "unguided"))
+    check.choice("scoring", settings.scoring, ("sampled", "delete", "gradient", "unguided", "none"))
+    check.choice("edges", settings.edges, ("segments", "picture"))
     check.choice("mode", settings.mode, ("delete", "keep", "both"))
     check.choice("fit", settings.fit, ("ridge", "kernel_shap"))
     fill_named(settings.fill)
@@ -326,9 +360,11 @@ def _checked_settings(settings: Settings) -> None:
         pixel, pixel, temperature=settings.temperature, potential=settings.potential, budget=settings.budget,
         signed=settings.signed, max_gain=settings.max_gain,
     )  # fmt: skip
-    if settings.base is not None and not (isinstance(settings.base, str) and settings.base == "bilinear"):
+    if settings.base is not None and not (isinstance(settings.base, str) and settings.base in ("bilinear", "layers")):
         got = repr(settings.base) if isinstance(settings.base, str) else type(settings.base).__name__
-        raise ValueError(f"`base` must be 'bilinear' or None; got {got}. Check the spelling.")
+        raise ValueError(f"`base` must be 'bilinear', 'layers' or None; got {got}. Check the spelling.")
+    if not 0 <= check.real_number("trace", settings.trace) <= 1e-7:
+        raise ValueError(f"`trace` must lie between 0 and 1e-7, or it is no trace; got {settings.trace}. Use 1e-13.")
     for name, least in (("parts", 1), ("depth", 0), ("seed", 0)):
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:

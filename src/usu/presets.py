@@ -25,8 +25,8 @@ class Settings:
     segmenter: Segmenter = _SLIC
     parts: int = 100
     #: Scores: ``"sampled"`` groups and a fit, ``"delete"`` one at a time, ``"gradient"`` one backward pass,
-    #: ``"unguided"`` no model at all.
-    scoring: Literal["sampled", "delete", "gradient", "unguided"] = "sampled"
+    #: ``"unguided"`` no model at all, ``"none"`` no scores: the base measure decides alone.
+    scoring: Literal["sampled", "delete", "gradient", "unguided", "none"] = "sampled"
     #: The most model evaluations. Sampled scoring uses exactly so many; None: as many as the segments ask for.
     evaluations: int | None = 300
     fill: Fill = "blur"
@@ -42,13 +42,19 @@ class Settings:
     tolerance: float = 1e-3
     heterogeneity: Literal["range", "diagonal"] = "range"
     reach: Literal["pixel", "segment"] = "segment"
+    #: Where the scores change: along the borders of segments, or where the picture does (a guided filter of the field).
+    edges: Literal["segments", "picture"] = "segments"
     #: Redistribution.
     temperature: float = 0.15
     potential: Callable[[Any], Any] | None = None
     budget: Budget = "cell"
-    base: Literal["bilinear"] | None = "bilinear"
+    #: ``"bilinear"``: the smooth coarse map. ``"layers"``: that and the model's finer layers, heard in one pass with
+    #: one backward pass (an evaluation of the budget); the coarse map alone where a model has none to listen to.
+    base: Literal["bilinear", "layers"] | None = "bilinear"
     signed: Literal["flip", "literal"] = "flip"
     max_gain: float | None = 6.0
+    #: What an empty cell gets, as a part of the mean cell's density: below rounding, but its pixels have an order.
+    trace: float = 0.0
     #: Of the random groups.
     seed: int = 0
 
@@ -61,9 +67,10 @@ class Settings:
 
 #: - ``paper``: as printed. Segments deleted one at a time, refined where the diagonal H-map answers, cells keep
 #:   their mass, no base measure, signs literal.
-#: - ``cell``: D1 exact. Sampled scores, a smooth base measure against seams, a ceiling against stray pixels.
-#: - ``soft``: only the total is kept. The coarse map is a prior with an exponent; most faithful to the model.
-#: - ``fast``: D1 exact, scores from one forward and one backward pass.
+#: - ``cell``: D1 exact. Sampled scores along the picture's edges, what the model's layers agree on as base measure, a
+#:   ceiling against stray pixels.
+#: - ``soft``: only the total is kept. The same scores, the layers as a prior with an exponent; most faithful.
+#: - ``fast``: only the total is kept. No scores: what the layers agree on, from one forward and one backward pass.
 PRESETS: Mapping[str, Settings] = MappingProxyType(
     {
         "paper": Settings(
@@ -78,9 +85,11 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
             signed="literal",
             max_gain=None,
         ),
-        "cell": Settings(),
-        "soft": Settings(budget=SoftPrior(), temperature=0.3, max_gain=None),
-        "fast": Settings(scoring="gradient", evaluations=None),
+        "cell": Settings(parts=150, temperature=0.2, base="layers", edges="picture", trace=1e-13),
+        "soft": Settings(
+            parts=150, temperature=0.2, base="layers", edges="picture", budget=SoftPrior(0.75, 0.0), max_gain=None
+        ),
+        "fast": Settings(scoring="none", evaluations=None, base="layers", budget=SoftPrior(1.0, 0.0), max_gain=None),
     }
 )
 #: A map that is handed in keeps its masses: what `usu.upsample` does if nothing is said.

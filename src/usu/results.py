@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic
 
@@ -111,12 +112,17 @@ class Explanation:
         }
 
 
-def versions() -> dict[str, str]:
-    """What ran."""
+@cache
+def _own_version() -> str:
     from importlib.metadata import version
 
+    return version("usu-xai")
+
+
+def versions() -> dict[str, str]:
+    """What ran."""
     return {
-        "usu-xai": version("usu-xai"),
+        "usu-xai": _own_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),

@@ -22,13 +22,24 @@ class Scorer:
     """The scoring function that refinement is handed: segments in, effects out, within its budget."""
 
     def __init__(
-        self, job: Job, asked: Engine, settings: Settings, cells: Partition, progress: Progress | None
+        self,
+        job: Job,
+        asked: Engine,
+        settings: Settings,
+        cells: Partition,
+        progress: Progress | None,
+        *,
+        spent: int = 0,
+        targets: int | None = None,
     ) -> None:
         self.job, self.engine, self.settings, self.cells, self.progress = job, asked, settings, cells, progress
         self.reference: Tensor | None = None
         self.before: NDArray | None = None
         self.rounds = settings.depth + 1
-        self.spent = 0
+        #: How many values the target holds, where that was seen already.
+        self.targets = targets
+        #: Evaluations made before the first segment is scored count as well.
+        self.before_scores = self.spent = spent
         self.cost = {"delete": 2 if settings.mode == "both" else 1}.get(settings.scoring, 0)
         #: What one round costs besides its segments: the picture with nothing left in it.
         self.extra = int(
@@ -49,9 +60,13 @@ class Scorer:
         self.rounds -= 1
         first, wanted = self.before is None, self._needed(labels, which)
         self.before = labels
+        if self.settings.scoring == "none":
+            return self._unscored(which), 0
         if self.settings.scoring == "unguided":
             found = score.unguided(self.job.coarse, labels) if self.job.cells is None else self._by_cell(labels)
-            return found.values[:, which], 0
+            # one map serves every target, and what finer layers said of each is a field of its own
+            several = self.targets if self.targets is not None and len(found.values) == 1 else -1
+            return found.values[:, which].expand(several, -1), 0
         looks = self._looks(some=bool(wanted.any()))
         if first and budget is not None and wanted.any():
             self._affordable(int(wanted.sum()), budget, looks)
@@ -72,6 +87,14 @@ class Scorer:
         lowest = values.nan_to_num(nan=torch.inf).amin(1, keepdim=True)
         return torch.where(values.isnan(), lowest, values), used + held
 
+    def _unscored(self, which: NDArray) -> Tensor:
+        """Nothing to tell segments apart; a target that nobody has named yet is still named."""
+        if self.engine.target is None:
+            aimed = self.engine.aim(self.job.image)
+            self.engine, self.reference = aimed.engine, aimed.values
+            self.spent += 1
+        return torch.zeros(self._targets(), len(which), dtype=torch.float64)
+
     def _looks(self, *, some: bool) -> bool:
         """Does this round begin with the picture as it is: to name the target, or to have a value to compare with?"""
         settings = self.settings
@@ -85,16 +108,22 @@ class Scorer:
     def _affordable(self, segments: int, budget: int, looks: bool) -> None:
         """Ask before the model is run whether the first round fits; refinement sees to it that the others do."""
         asked, rounds = self.settings.evaluations, self.rounds + 1
+        if self.settings.scoring == "gradient" and budget < 1:
+            raise ValueError(
+                f"`evaluations` must be at least {self.before_scores + 1}, one for the gradient and one for the finer "
+                f"layers; got {asked}. Allow one more, or use base='bilinear'."
+            )
         if self.settings.scoring == "delete":
-            least = looks + self.cost * segments + self.extra
-            if least > budget:
+            least = self.before_scores + looks + self.cost * segments + self.extra
+            if least > budget + self.before_scores:
                 raise ValueError(
                     f"`evaluations` must be at least {least} to score each of the {segments} segments on its own; "
                     f"got {asked}. Allow more, ask for fewer parts, or use scoring='sampled'."
                 )
         if self.settings.scoring == "sampled" and (budget - looks) // rounds < 2 + self.extra:
+            least = self.before_scores + looks + rounds * (2 + self.extra)
             raise ValueError(
-                f"`evaluations` must be at least {looks + rounds * (2 + self.extra)} for sampled scores at this depth; "
+                f"`evaluations` must be at least {least} for sampled scores at this depth; "
                 f"got {asked}. Use about 1.5 times the number of segments."
             )
 
@@ -139,7 +168,8 @@ class Scorer:
         if not bool(self.job.coarse.detach().any()):
             return asked
         asked[which] = True
-        if self.settings.budget != "cell" or self.rounds:
+        reaching = self.settings.trace > 0 or self.settings.edges == "picture"
+        if self.settings.budget != "cell" or self.rounds or reaching:
             return asked
         mass = self.job.coarse.detach().abs().reshape(-1, len(self.cells.sizes)).amax(0)
         can = asked & score.needed(labels, self.cells.labels(), mass.cpu()).numpy()
@@ -160,4 +190,6 @@ class Scorer:
     def _targets(self) -> int:
         if self.reference is not None:
             return len(self.reference)
-        return len(self.engine.target) if isinstance(self.engine.target, tuple) else 1
+        if isinstance(self.engine.target, tuple):
+            return len(self.engine.target)
+        return 1 if self.targets is None else self.targets

@@ -97,8 +97,12 @@ def test_another_request_gets_a_folder_of_its_own(explained: Path) -> None:
     usu("explain", "chelsea.png", "--out", "out2", "--preset", "fast", "--target", "lynx", "--quiet", cwd=explained)
     assert sorted(p.name for p in (explained / "out2").iterdir()) == ["chelsea", "chelsea-2"]
     maps = arrays(explained / "out2/chelsea/maps.npz")
+    total = maps["coarse"].sum() * 1024
+    np.testing.assert_allclose(maps["pixel_map"].sum(), total, rtol=1e-12)  # `fast` keeps the total alone
     cells = maps["pixel_map"].reshape(7, 32, 7, 32).sum((1, 3))
-    np.testing.assert_allclose(cells, maps["coarse"] * 1024, rtol=1e-9, atol=1e-12)  # `fast` keeps every cell's mass
+    assert np.abs(cells - maps["coarse"] * 1024).max() > 0.01 * total
+    assert maps["coarse"].min() >= 0
+    assert maps["pixel_map"].min() >= 0
 
 
 def test_bad_pictures_are_reported_and_the_good_ones_kept(explained: Path) -> None:
@@ -205,7 +209,8 @@ def test_own_model_and_own_map(photographs: Path) -> None:
     usu("explain", "chelsea.png", *arguments, *FEW, cwd=photographs)
     maps = arrays(photographs / "own/chelsea/maps.npz")
     cells = maps["pixel_map"].reshape(2, 48, 2, 64).sum((1, 3))
-    np.testing.assert_allclose(cells, np.array([[0, 1], [2, 3]]) * 48 * 64, rtol=1e-9)
+    wanted = np.array([[0, 1], [2, 3]]) * 48 * 64
+    np.testing.assert_allclose(cells, wanted, rtol=1e-12, atol=1e-12 * wanted.mean())  # a trace where there is nothing
 
 
 def test_compare(photographs: Path) -> None:

@@ -96,13 +96,13 @@ def test_every_cell_of_every_layer_keeps_its_mass(pytorch_grad_cam, networks, mo
     cam = wrap(made(pytorch_grad_cam, method, network), scale="mass", preset=QUICK)
     raw = overheard(cam.cam, images)
     results = []
-    redistribute = _layered.redistribute
+    spread = _layered.spread
 
     def spy(*args: Any, **settings: Any) -> torch.Tensor:
-        results.append(redistribute(*args, **settings))
+        results.append(spread(*args, **settings))
         return results[-1]
 
-    monkeypatch.setattr(_layered, "redistribute", spy)
+    monkeypatch.setattr(_layered, "spread", spy)
     ours = cam(images)
     parts = [r.numpy() for r in results] if method == "FullGrad" else [ours]
     assert not np.allclose(ours, combined(method, raw, ours.shape[1:])), "the scores must move something"

@@ -13,6 +13,7 @@ from torch import nn
 import usu
 from usu import saving
 from usu.models import Geometry
+from usu.spread import follow_picture
 
 FILES = ["manifest.json", "maps.npz", "overlay.png", "panel.png"]
 
@@ -36,7 +37,9 @@ def test_everything_is_there_and_reads_back(explanation, tmp_path):
     assert sorted(p.name for p in folder.iterdir()) == FILES
     with np.load(folder / "maps.npz") as maps:
         assert sorted(maps) == ["coarse", "pixel_map", "scores", "scores_0", "segments_0"]
-        assert np.array_equal(maps["scores_0"][0], maps["scores"])
+        field = follow_picture(torch.from_numpy(maps["scores_0"]), explanation.picture)
+        assert np.array_equal(field[0].numpy(), maps["scores"])
+        assert len(np.unique(maps["scores_0"])) < len(np.unique(maps["scores"])), "a segment has one score before that"
         assert np.array_equal(maps["coarse"], explanation.coarse)
         assert np.array_equal(maps["pixel_map"], explanation.pixel_map)
         assert np.array_equal(maps["scores"], explanation.upsampled.scores)

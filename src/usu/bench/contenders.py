@@ -14,12 +14,14 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from usu._checks import as_numpy
 from usu.bench.scene import Scene
 from usu.metrics.asking import seeded
 from usu.perturb import Fill
 from usu.presets import PRESETS, Settings
 from usu.redistribute import Hybrid, SoftIWMR
-from usu.spread import spread
+from usu.results import Upsampled
+from usu.spread import follow_picture, spread
 from usu.types import NDArray, Upsampler
 from usu.upsamplers import BUILT_IN, Redistribution
 
@@ -79,12 +81,13 @@ class Guided:
         """Scores, as shared with others, and one redistribution."""
         found = scene.scored(self.settings, everywhere=self.coarse != "real")
         start = time.perf_counter()
-        coarse, field = self._coarse(scene), self._field(scene, found.scores, found.segments[-1])
-        pixel_map = spread(torch.from_numpy(coarse), torch.from_numpy(field), self.settings).numpy()
-        taken = time.perf_counter() - start
+        finer = scene.finer() if self.settings.base == "layers" else ()
+        coarse, field = self._coarse(scene), self._field(scene, found)
+        pixel_map = spread(torch.from_numpy(coarse), torch.from_numpy(field), self.settings, finer=finer).numpy()
+        taken, heard = time.perf_counter() - start, int(bool(finer))
         if self.scores in ("constant", "random"):
-            return Made(pixel_map, 0, taken)
-        return Made(pixel_map, found.evaluations, found.seconds + taken)
+            return Made(pixel_map, heard, taken)
+        return Made(pixel_map, found.evaluations + heard, found.seconds + taken)
 
     def _coarse(self, scene: Scene) -> NDArray:
         match self.coarse:
@@ -95,17 +98,23 @@ class Guided:
                 return np.asarray(scene.coarse.ravel()[order].reshape(scene.coarse.shape))
         return scene.coarse
 
-    def _field(self, scene: Scene, field: NDArray, segments: NDArray) -> NDArray:
+    def _field(self, scene: Scene, found: Upsampled[NDArray]) -> NDArray:
+        segments = found.segments[-1]
         count, dice = int(segments.max()) + 1, seeded(scene.seed, "scores")
         match self.scores:
+            case "real":
+                return found.scores
             case "constant":
-                return np.full_like(field, 0.5)
+                return np.full_like(found.scores, 0.5)
             case "random":
-                return np.asarray(torch.rand(count, generator=dice, dtype=torch.float64).numpy()[segments])
+                each = torch.rand(count, generator=dice, dtype=torch.float64).numpy()
             case "permuted":
-                flat = segments.ravel()
-                means = np.bincount(flat, field.ravel()) / np.maximum(np.bincount(flat), 1)
-                return np.asarray(means[torch.randperm(count, generator=dice).numpy()][segments])
+                flat, field = segments.ravel(), as_numpy(found.depth_scores[-1]).ravel()
+                means = np.bincount(flat, field) / np.maximum(np.bincount(flat), 1)
+                each = means[torch.randperm(count, generator=dice).numpy()]
+        field = np.asarray(each[segments])
+        if self.settings.edges == "picture":
+            field = follow_picture(torch.from_numpy(field)[None], scene.picture)[0].numpy()
         return field
 
 

@@ -19,6 +19,7 @@ from usu.pipeline import upsample
 from usu.presets import PRESETS, Settings
 from usu.results import Upsampled
 from usu.sources import coarse_map
+from usu.sources.finer import finer_maps, module_of
 from usu.types import NDArray
 
 
@@ -47,10 +48,11 @@ class Scene:
 
         ``everywhere``: also where cells of no mass make scores needless, for those who will move the masses.
         """
-        local = settings.budget == "cell" and not everywhere
+        local = settings.budget == "cell" and not everywhere and settings.edges == "segments" and not settings.trace
+        heard = settings.base == "layers" and bool(self.finer()) and settings.evaluations is not None
         scoring = replace(
             settings, budget="cell" if local else "iwmr", temperature=1.0, potential=None, base=None, max_gain=None,
-            signed="flip",
+            signed="flip", trace=0.0, evaluations=(settings.evaluations or 0) - 1 if heard else settings.evaluations,
         )  # fmt: skip
         model = self.model if settings.scoring == "gradient" else self.forward
         return once(
@@ -58,6 +60,17 @@ class Scene:
             scoring,
             lambda: upsample(self.coarse, self.image, model, self.target, preset=scoring, picture=self.picture),
         )
+
+    def finer(self) -> tuple[Tensor, ...]:
+        """What the model's finer layers say, for whoever has them as base measure; empty where it has none."""
+        return once(self.memory, "finer", self._listened)
+
+    def _listened(self) -> tuple[Tensor, ...]:
+        module = module_of(self.model)
+        if module is None:
+            return ()
+        found = finer_maps(engine(self.model, self.target), module, self.image, self.coarse.size)
+        return tuple(level[0] for level in found.maps)
 
     def segments(self) -> NDArray:
         """The picture's parts, for metrics that ask for them."""

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from usu._arguments import partition_of
 from usu.forward import Model, Progress
-from usu.interpolate import interpolate
 from usu.pipeline import upsample
 from usu.presets import Settings, settings_of
-from usu.redistribute import SoftPrior, cell_budgets, redistribute
+from usu.redistribute import SoftPrior, cell_budgets
 from usu.results import Upsampled
+from usu.spread import spread
 from usu.types import Array
 
 
@@ -47,13 +47,16 @@ def upsample_layers(
     ([[[3.0, 2.0], [3.0, 2.0]]], 8)
     """
 
+    settings = settings_of(preset)
+    if settings.base == "layers" and len(layers) > 1:  # they are the layers
+        settings = replace(settings, base="bilinear")
+
     def asked(coarse: Tensor) -> Upsampled[Tensor]:
         return upsample(
-            coarse, images, model, targets, preset=preset, evaluations=evaluations, picture=picture, seed=seed,
+            coarse, images, model, targets, preset=settings, evaluations=evaluations, picture=picture, seed=seed,
             progress=progress,
         )  # fmt: skip
 
-    settings = settings_of(preset)
     if settings.scoring == "unguided" or len(layers) == 1:  # no scores to share
         parts = [asked(layer) for layer in layers]
         first, maps = parts[0], [part.pixel_map for part in parts]
@@ -62,7 +65,7 @@ def upsample_layers(
         # one cell for the whole picture: every segment can matter, unless there is nothing to redistribute
         some = torch.stack([layer.flatten(1).any(1) for layer in layers]).any(0)
         first = asked(some.to(layers[0].dtype)[:, None, None])
-        maps = [_one(layer, first.scores, settings) for layer in layers]
+        maps = [spread(layer, first.scores, settings) for layer in layers]
         error = max(_mass_error(m, layer, first.scores, settings) for m, layer in zip(maps, layers, strict=True))
     if combine == "product":
         combined = torch.stack([unit(part) for part in maps]).prod(0)
@@ -80,17 +83,6 @@ def unit(maps: Tensor) -> Tensor:
     field = maps.double()
     low, high = field.amin((1, 2), keepdim=True), field.amax((1, 2), keepdim=True)
     return ((field - low) / (high - low).where(high > low, 1)).to(maps.dtype)
-
-
-def _one(layer: Tensor, scores: Tensor, settings: Settings) -> Tensor:
-    base = None
-    if settings.base == "bilinear":
-        base = interpolate(layer, (scores.shape[-2], scores.shape[-1]), "bilinear")
-        base = base if isinstance(settings.budget, SoftPrior) else base.abs()
-    return redistribute(
-        layer, scores, temperature=settings.temperature, potential=settings.potential, budget=settings.budget,
-        base=base, signed=settings.signed, max_gain=settings.max_gain,
-    )  # fmt: skip
 
 
 def _mass_error(result: Tensor, layer: Tensor, scores: Tensor, settings: Settings) -> float:

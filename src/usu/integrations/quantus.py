@@ -78,7 +78,7 @@ def explain_func(
 
     >>> model = nn.Sequential(nn.Conv2d(1, 1, 4, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     >>> _ = [nn.init.ones_(parameter) for parameter in model.parameters()]
-    >>> explain_func(preset="fast")(model, np.ones((2, 1, 8, 8)), np.array([0, 0])).shape
+    >>> explain_func(evaluations=8)(model, np.ones((2, 1, 8, 8)), np.array([0, 0])).shape
     (2, 1, 8, 8)
     """
     if source != "gradcam" and not callable(source):

@@ -6,39 +6,18 @@ its formula of the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from usu.sources.asking import Goals, Target, checked_pictures, in_chunks, one_each, score_of, with_gradients
 from usu.sources.coarse_map import CoarseMap, finite, notes_on
-from usu.sources.layers import candidates, choose, find_layer, gradients_at, grid_of, listen
+from usu.sources.finer import layercams, remember
+from usu.sources.formulas import Formula, gradcam_of, hirescam_of, layercam_of
+from usu.sources.layers import KEPT, Heard, candidates, choose, find_layer, gradients_at, grid_of, listen
 from usu.types import Array
-
-#: (activation, gradient), each (B, C, h, w), to signed maps (B, h, w).
-Formula: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-
-
-def gradcam_of(activation: Tensor, gradient: Tensor) -> Tensor:
-    """A channel counts by its mean gradient: Σ_c mean(G_c) · A_c."""
-    return torch.einsum("bc,bchw->bhw", gradient.mean((2, 3)), activation)
-
-
-def hirescam_of(activation: Tensor, gradient: Tensor) -> Tensor:
-    """Every place counts by its own gradient: Σ_c G_c · A_c."""
-    return (gradient * activation).sum(1)
-
-
-def layercam_of(activation: Tensor, gradient: Tensor) -> Tensor:
-    """Every place counts by its own gradient, where that is positive: Σ_c relu(G_c) · A_c."""
-    return (gradient.relu() * activation).sum(1)
-
-
-#: By the names of the methods.
-FORMULAS: dict[str, Formula] = {"gradcam": gradcam_of, "hirescam": hirescam_of, "layercam": layercam_of}
 
 
 def gradcam(
@@ -48,6 +27,7 @@ def gradcam(
     *,
     layer: str | nn.Module | None = None,
     relu: bool = True,
+    finer: bool = False,
     chunk: int = 16,
 ) -> CoarseMap:
     """Grad-CAM: relu(sum over channels c of w_c · A_c), w_c = mean over places of d(target) / d(A_c).
@@ -59,11 +39,12 @@ def gradcam(
             each picture's top class.
         layer: dotted name or module; None takes the last spatial layer with a gradient.
         relu: False keeps the negative evidence.
+        finer: True also keeps what finer layers say, heard in the same pass (`CoarseMap.finer`).
         chunk: pictures per pass; bounds the memory.
 
     Guarantees:
         One forward pass per picture, also when the layer is chosen automatically, and a backward pass no further than
-        that layer. No scaling: the map of a picture does not depend on the others.
+        that layer (with ``finer``, than the finest it hears). No scaling: a picture's map does not depend on others.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     >>> with torch.no_grad(): _ = model[0].weight.fill_(2.0)
@@ -71,7 +52,7 @@ def gradcam(
     >>> found.values.tolist(), found.layer  # A = 2 x, w = 1/4
     ([[[0.5, 0.0], [0.0, 1.5]]], '0')
     """
-    return _cam("Grad-CAM", gradcam_of, model, images, target, layer, relu, chunk)
+    return _cam("Grad-CAM", gradcam_of, model, images, target, layer, relu, finer, chunk)
 
 
 def hirescam(
@@ -81,6 +62,7 @@ def hirescam(
     *,
     layer: str | nn.Module | None = None,
     relu: bool = True,
+    finer: bool = False,
     chunk: int = 16,
 ) -> CoarseMap:
     """HiResCAM: relu(sum over channels c of G_c · A_c), G_c = d(target) / d(A_c) at every place.
@@ -94,7 +76,7 @@ def hirescam(
     >>> hirescam(model, picture, relu=False).values.tolist()  # A = 2 x; Grad-CAM's weight would be their mean, 0
     [[[2.0, 0.0], [0.0, -6.0]]]
     """
-    return _cam("HiResCAM", hirescam_of, model, images, target, layer, relu, chunk)
+    return _cam("HiResCAM", hirescam_of, model, images, target, layer, relu, finer, chunk)
 
 
 def layercam(
@@ -104,6 +86,7 @@ def layercam(
     *,
     layer: str | nn.Module | None = None,
     relu: bool = True,
+    finer: bool = False,
     chunk: int = 16,
 ) -> CoarseMap:
     """LayerCAM: relu(sum over channels c of relu(G_c) · A_c), G_c = d(target) / d(A_c) at every place.
@@ -116,7 +99,7 @@ def layercam(
     >>> layercam(model, picture, relu=False).values.tolist()  # what speaks against the target is left out
     [[[2.0, 0.0], [0.0, 0.0]]]
     """
-    return _cam("LayerCAM", layercam_of, model, images, target, layer, relu, chunk)
+    return _cam("LayerCAM", layercam_of, model, images, target, layer, relu, finer, chunk)
 
 
 def _cam(
@@ -127,6 +110,7 @@ def _cam(
     target: Target,
     layer: str | nn.Module | None,
     relu: bool,
+    finer: bool,
     chunk: int,
 ) -> CoarseMap:
     pictures = checked_pictures(method, model, images, chunk)
@@ -134,13 +118,15 @@ def _cam(
     asked = None if layer is None else find_layer(model, layer)
     reason = "asked for"
     maps: list[Tensor] = []
+    details: list[tuple[Tensor, ...]] = []
     classes: list[int] = []
     with with_gradients(model, pictures) as home:
         for leaf, wanted in in_chunks(pictures, goals, chunk, home):
-            done = _one_pass(formula, model, leaf, wanted, asked)
+            done = _one_pass(formula, model, leaf, wanted, asked, finer)
             if asked is None:  # the other chunks take the same layer
                 asked, reason = find_layer(model, done.layer), done.reason
             maps.append(done.map)
+            details.append(done.finer)
             classes += done.classes
     values = finite(torch.cat(maps))
     return CoarseMap(
@@ -150,6 +136,7 @@ def _cam(
         targets=None if callable(goals) else tuple(classes),
         evaluations=len(pictures),
         notes=notes_on(values, relu=relu),
+        finer=tuple(torch.cat(level) for level in zip(*details, strict=True)),
     )
 
 
@@ -159,13 +146,25 @@ class _Pass:
     layer: str
     reason: str
     classes: list[int]
+    finer: tuple[Tensor, ...] = ()
 
 
 def _one_pass(
-    formula: Formula, model: nn.Module, leaf: Tensor, goals: Goals, asked: tuple[str, nn.Module] | None
+    formula: Formula, model: nn.Module, leaf: Tensor, goals: Goals, asked: tuple[str, nn.Module] | None, finer: bool
 ) -> _Pass:
     """Signed maps (B, h, w) of one batch: a forward pass that is listened to, a backward pass to the layer."""
-    with listen(model, dict([asked]) if asked else candidates(model), leaf, only_grids=asked is None) as heard:
+    heard: deque[Heard] = deque(maxlen=KEPT)
+    last: dict[tuple[int, int], Heard] = {}
+
+    def tell(one: Heard) -> None:
+        if asked is None or one.name == asked[0]:
+            heard.append(one)
+        if finer:
+            remember(one, last)
+
+    modules = dict([asked]) if asked else {}
+    modules |= candidates(model) if finer or not asked else {}
+    with listen(model, modules, leaf, only_grids=asked is None, tell=tell):
         # a copy goes in, because a first layer that works in place may not touch a leaf
         output = model(leaf.clone())
     score, classes = score_of(output, goals, len(leaf))
@@ -176,10 +175,14 @@ def _one_pass(
         )
     layers = [heard[-1]] if asked else list(heard)
     layer, gradient, reason = (
-        (layers[0], gradients_at(score, layers)[0], "asked for") if asked else choose(layers, score)
+        (layers[0], gradients_at(score, layers, again=finer)[0], "asked for")
+        if asked
+        else choose(layers, score, again=finer)
     )
     grid = grid_of(layer, leaf)
+    details = layercams(score, last, grid.height * grid.width) if finer else ()
     activation = grid.arrange(layer.output.detach())
     if gradient is None:  # the target does not look at this layer
-        return _Pass(activation.new_zeros(activation.shape[0], *activation.shape[2:]), layer.name, reason, classes)
-    return _Pass(formula(activation, grid.arrange(gradient)), layer.name, reason, classes)
+        blank = activation.new_zeros(activation.shape[0], *activation.shape[2:])
+        return _Pass(blank, layer.name, reason, classes, details)
+    return _Pass(formula(activation, grid.arrange(gradient)), layer.name, reason, classes, details)

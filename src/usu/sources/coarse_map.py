@@ -22,6 +22,8 @@ class CoarseMap:
     evaluations: int
     #: What a person should know before believing the map.
     notes: tuple[str, ...] = ()
+    #: What finer layers said in the same pass, (B, h', w') each, the next finer first; empty unless asked for.
+    finer: tuple[Tensor, ...] = ()
 
 
 def finite(values: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ from usu import _checks as check
 from usu.sources.grids import Grid, find_grid
 
 #: Outputs kept while searching. The layer wanted is near the end, and so memory does not grow with depth.
-_KEPT = 64
+KEPT = 64
+_MUTE = (nn.Linear, torch.jit.ScriptModule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +55,13 @@ def candidates(model: nn.Module) -> dict[str, nn.Module]:
     """Layers worth listening to when none was asked for: those with parameters below the model itself.
 
     Activations and poolings only repeat what the layer before them says. A linear projection is left out because
-    inside attention it holds queries, keys and values, not features of places; its block comes right after it.
+    inside attention it holds queries, keys and values, not features of places; its block comes right after it. What
+    TorchScript compiled takes no hooks.
     """
     return {
         name: module
         for name, module in model.named_modules()
-        if name and not isinstance(module, nn.Linear) and any(True for _ in module.parameters())
+        if name and not isinstance(module, _MUTE) and any(True for _ in module.parameters())
     }
 
 
@@ -77,7 +79,7 @@ def listen(
     What goes on to the next layer is a copy, so that one that works in place cannot change what was heard. With
     ``tell`` each is told at once, and not kept.
     """
-    heard: deque[Heard] = deque(maxlen=_KEPT)
+    heard: deque[Heard] = deque(maxlen=KEPT)
     take = heard.append if tell is None else tell
     batch, size = images.shape[0], (images.shape[2], images.shape[3])
 
@@ -131,7 +133,7 @@ def gradients_at(score: Tensor, layers: Sequence[Heard], *, again: bool = False)
     return torch.autograd.grad(score, outputs, retain_graph=again, allow_unused=True)
 
 
-def choose(layers: Sequence[Heard], score: Tensor) -> tuple[Heard, Tensor | None, str]:
+def choose(layers: Sequence[Heard], score: Tensor, *, again: bool = False) -> tuple[Heard, Tensor | None, str]:
     """The last layer over the picture through which the score can be changed, its gradient, and why it is that one.
 
     The head of a ViT that reads the class token alone leaves the patches of the last blocks' outputs without gradient;
@@ -146,7 +148,7 @@ def choose(layers: Sequence[Heard], score: Tensor) -> tuple[Heard, Tensor | None
     last = gradients_at(score, layers[-1:], again=True)
     if _reaches(layers[-1], last[0]):
         return layers[-1], last[0], f"the last spatial layer ({_form(layers[-1])})"
-    gradients = gradients_at(score, layers)
+    gradients = gradients_at(score, layers, again=again)
     for passed, (layer, gradient) in enumerate(reversed(list(zip(layers, gradients, strict=True)))):
         if _reaches(layer, gradient):
             later = f"{passed} later one has" if passed == 1 else f"{passed} later ones have"

@@ -19,9 +19,15 @@ LAYER_SOURCES: tuple[str, ...] = tuple(_OF_A_LAYER)
 
 
 def coarse_map(
-    source: str, model: nn.Module, images: Array, target: Target = None, *, layer: str | nn.Module | None = None
+    source: str,
+    model: nn.Module,
+    images: Array,
+    target: Target = None,
+    *,
+    layer: str | nn.Module | None = None,
+    finer: bool = False,
 ) -> CoarseMap:
-    """The coarse map of the source with this name, one of ``SOURCES``.
+    """The coarse map of the source with this name, one of ``SOURCES``; ``finer`` as in `usu.gradcam`.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
@@ -30,7 +36,7 @@ def coarse_map(
     """
     check.choice("source", source, SOURCES)
     if source in _OF_A_LAYER:
-        return _OF_A_LAYER[source](model, images, target, layer=layer)
+        return _OF_A_LAYER[source](model, images, target, layer=layer, finer=finer)
     if layer is not None:
         raise ValueError(
             f"`layer` must be None for {source}, which goes through all layers; got {layer!r}. "

@@ -14,8 +14,8 @@ from usu.interpolate import interpolate
 from usu.partition import interval_of
 from usu.redistribute import redistribute
 from usu.sources.asking import Goals, Target, checked_pictures, in_chunks, one_each, score_of, with_gradients
-from usu.sources.cams import FORMULAS
 from usu.sources.coarse_map import finite, notes_on
+from usu.sources.formulas import FORMULAS
 from usu.sources.layers import Heard, candidates, find_layer, grid_of, listen
 from usu.types import Array
 

@@ -1,0 +1,92 @@
+"""Finer layers, heard in the same pass: what the model knew before it lost the place of things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from usu.forward import Engine, undisturbed
+from usu.readout import read, top_class
+from usu.sources.coarse_map import finite
+from usu.sources.formulas import layercam_of
+from usu.sources.layers import Heard, candidates, gradients_at, grid_of, listen
+from usu.types import Array
+
+#: Resolutions beyond the coarse map's own that are looked at: a second one cost more than it gave (docs/presets.md).
+LEVELS = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Finer:
+    """LayerCAM maps of layers finer than a coarse map, and the engine with its target fixed. Cost: one evaluation."""
+
+    #: (T, h, w) each, in float64 on the CPU, the next finer resolution first; none where the model has none.
+    maps: tuple[Tensor, ...]
+    engine: Engine
+
+
+def module_of(model: object) -> nn.Module | None:
+    """The module whose layers can be listened to, if there is one; of a compiled one, what was compiled.
+
+    Weights made in inference mode let no gradient pass.
+    """
+    original = getattr(model, "_orig_mod", model)
+    if not isinstance(original, nn.Module):
+        return None
+    return None if any(one.is_inference() for one in (*original.parameters(), *original.buffers())) else original
+
+
+def finer_maps(engine: Engine, module: nn.Module, picture: Array, cells: int) -> Finer:
+    """relu(G_c) · A_c summed over channels, at the last layer of each of the next resolutions above ``cells`` places.
+
+    Guarantees:
+        One forward pass; one backward pass per target, no further than the finest of those layers. The module is left
+        as it was found.
+
+    >>> from usu.forward import engine
+    >>> net = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.AvgPool2d(2), nn.Conv2d(1, 1, 1, bias=False),
+    ...                     nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    >>> with torch.no_grad(): _ = net[0].weight.fill_(1.0), net[2].weight.fill_(1.0)
+    >>> picture = torch.zeros(1, 4, 4)
+    >>> picture[0, 0, 0] = 16  # the mean of 16 pixels: 1/16 each
+    >>> found = finer_maps(engine(net, 0), net, picture, cells=4)
+    >>> [tuple(one.shape) for one in found.maps], float(found.maps[0][0, 0, 0])
+    ([(1, 4, 4)], 1.0)
+    """
+    with undisturbed(module, engine.device), torch.inference_mode(False), torch.enable_grad():
+        leaf = engine.place(picture).detach().clone().requires_grad_()[None]
+        last: dict[tuple[int, int], Heard] = {}
+        with listen(module, candidates(module), leaf, only_grids=True, tell=lambda one: remember(one, last)):
+            # a copy goes in, because a first layer that works in place may not touch a leaf
+            output = module(leaf.clone().to(dtype=engine.dtype))
+        target = engine.target if engine.target is not None else (top_class(output),)
+        values = read(output, target, engine.link, 1)[0]
+        levels = [layercams(value, last, cells, again=i + 1 < len(values)) for i, value in enumerate(values)]
+    maps = tuple(torch.cat(level) for level in zip(*levels, strict=True))
+    return Finer(maps, replace(engine, target=target))
+
+
+def remember(heard: Heard, last: dict[tuple[int, int], Heard]) -> None:
+    """Keep the last layer of each resolution."""
+    if heard.grid is not None:
+        last[heard.grid.height, heard.grid.width] = heard
+
+
+def layercams(
+    score: Tensor, last: Mapping[tuple[int, int], Heard], cells: int, *, again: bool = False
+) -> tuple[Tensor, ...]:
+    """LayerCAM (B, h, w) of the next resolutions above ``cells`` places; zero where the score does not look there."""
+    sizes = sorted((size for size in last if size[0] * size[1] > cells), key=lambda size: size[0] * size[1])[:LEVELS]
+    layers = [last[size] for size in sizes]
+    if not layers or not score.requires_grad:
+        return ()
+    maps = []
+    for layer, slope in zip(layers, gradients_at(score, layers, again=again), strict=True):
+        grid = grid_of(layer, layer.output)
+        activation = grid.arrange(layer.output.detach())
+        found = activation.sum(1) * 0 if slope is None else layercam_of(activation, grid.arrange(slope))
+        maps.append(finite(found).relu().double().cpu())
+    return tuple(maps)
