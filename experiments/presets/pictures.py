@@ -8,7 +8,7 @@ from usu.bench import PictureFile
 from usu.models import Loaded
 
 CONFIRMED = 100
-SEARCHED = 32
+SEARCHED = 16
 
 
 def files(data: Path, loaded: Loaded) -> list[tuple[int, PictureFile]]:
@@ -22,7 +22,7 @@ def files(data: Path, loaded: Loaded) -> list[tuple[int, PictureFile]]:
 
 
 def development(data: Path, loaded: Loaded) -> list[PictureFile]:
-    """Even places: the first 32 of those two, then of those none, beyond a multiple of eight."""
+    """Even places: the first 16 of those two, then of those none, beyond a multiple of eight."""
     wanted = [(place % 8 != 2, place, one) for place, one in files(data, loaded) if place % 8 in (0, 2)]
     return [one for _, _, one in sorted(wanted, key=lambda found: found[:2])][:SEARCHED]
 
