@@ -61,7 +61,9 @@ def main() -> None:
         for folder, some in (("rows", rivals), ("rows-of-rise", rise))
     ]  # fmt: skip
     if not any(table.missing for table in tables):
-        Table(tuple(row for table in tables for row in table.rows), {}).save(asked.run)
+        failed = {name: reason for table in tables for name, reason in table.failures.items()}
+        print("\n".join(f"left out: {name}: {reason}" for name, reason in failed.items()))
+        Table(tuple(row for table in tables for row in table.rows if row.picture not in failed), {}).save(asked.run)
 
 
 if __name__ == "__main__":

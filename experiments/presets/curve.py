@@ -23,9 +23,14 @@ def main() -> None:
 
     run, out = map(Path, sys.argv[1:3])
     tables = [read_table(run / group / "table.csv") for group in ("budgets", "parts", "unscored")]
+    common = set.intersection(*({row.picture for row in table.rows} for table in tables))
+    rows = [row for table in tables for row in table.rows if row.picture in common]
     figure, axes = plt.subplots(1, len(SHOWN), figsize=(12, 3.6), layout="constrained")
     for axis, (metric, title) in zip(axes, SHOWN.items(), strict=True):
-        values = {name: mean for table in tables for name, mean in _means(table, metric).items()}
+        values = {
+            name: float(np.mean([row.value for row in rows if (row.metric, row.upsampler) == (metric, name)]))
+            for name in {row.upsampler for row in rows}
+        }
         for name, colour in (("soft", "C3"), ("cell", "C0"), ("scores alone", "C7")):
             at_300 = values["scores alone" if name == "scores alone" else f"{name}, 150 segments"]
             spent = [50, 150, 300, 1000]
@@ -35,11 +40,8 @@ def main() -> None:
         axis.axhline(values["bilinear"], color="k", linewidth=0.8, linestyle="--", label="bilinear (0)")
         axis.set(title=title, xscale="log", xlabel="model evaluations")
     axes[0].legend(frameon=False, fontsize=8)
+    figure.suptitle(f"{len(common)} development pictures", fontsize=9)
     figure.savefig(out, dpi=150)
-
-
-def _means(table: object, metric: str) -> dict[str, float]:
-    return {name: float(np.nanmean(found)) for name, found in table.values(metric).items()}  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

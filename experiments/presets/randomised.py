@@ -50,11 +50,14 @@ def main() -> None:
             ]
             size = image.shape[-2:]
             fields = [usu.interpolate(m.coarse, size) if name == "bilinear" else m.pixel_map for m in maps]
-            values.append(float(spearmanr(*(np.asarray(field).ravel() for field in fields)).statistic))
-        told = ", ".join(
-            f"{name} {np.nanmean(values):.3f} (|.| {np.nanmean(np.abs(values)):.3f})" for name, values in found.items()
+            if all(np.ptp(field) > 0 for field in fields):  # a map of zeros has no order
+                values.append(float(spearmanr(*(np.asarray(field).ravel() for field in fields)).statistic))
+        told = (
+            f"{name} {np.mean(values):.3f} (size {np.mean(np.abs(values)):.3f}, {len(values)} maps)"
+            for name, values in found.items()
+            if values
         )
-        print(f"{one.name}: {told}", flush=True)
+        print(f"{one.name}: {', '.join(told)}", flush=True)
 
 
 if __name__ == "__main__":
