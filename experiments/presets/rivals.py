@@ -149,7 +149,7 @@ class Spiked:
         held = np.bincount(cell.ravel(), made.pixel_map.ravel())
         full = mass > 0
         scale = 0.5 * (mass[full] / held[full]).min() if full.any() else 0.0
-        # an empty cell keeps the order too, far below the others and below rounding
+        # an empty cell keeps the order too, far below the others
         pixel_map = made.pixel_map * np.where(full, scale, 1e-9 * scale)[cell]
         for k in np.flatnonzero(full):
             inside = cell == k

@@ -1,4 +1,4 @@
-"""The numbers on the page are the means of the committed CSV."""
+"""The numbers on a page are the means of the committed CSV."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def means() -> dict[tuple[str, str], float]:
+def means(table: str) -> dict[tuple[str, str], float]:
     found = defaultdict(list)
-    with (DOCS / "results" / "first-table.csv").open(newline="", encoding="utf-8") as file:
+    with (DOCS / "results" / f"{table}.csv").open(newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
             for metric, value in line.items():
                 if metric not in ("picture", "target", "upsampler") and value:
@@ -23,13 +23,20 @@ def means() -> dict[tuple[str, str], float]:
     return {key: sum(values) / len(values) for key, values in found.items()}
 
 
-@pytest.mark.parametrize("block", ["all", "outlines"])
-def test_the_page_shows_the_means(block: str) -> None:
-    text = (DOCS / "first-table.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "table", "block"),
+    [
+        ("first-table", "first-table", "all"),
+        ("first-table", "first-table", "outlines"),
+        ("presets", "presets-confirmed", "confirmed"),
+    ],
+)
+def test_the_page_shows_the_means(page: str, table: str, block: str) -> None:
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     shown = text.partition(f"<!-- {block} -->\n")[2].partition(f"\n<!-- /{block} -->")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown]
     heads = [re.sub(r" [↑↓]$", "", head) for head in rows[0]]
-    wanted, compared = means(), 0
+    wanted, compared = means(table), 0
     for row in rows[2:]:
         for head, cell in zip(heads[1:], row[1:], strict=True):
             number = re.fullmatch(r"(-?[\d.]+(?:e[-+]?\d+)?)[+-]?", cell)
