@@ -39,9 +39,8 @@ def wide(table: Table, path: Path) -> None:
 
 def means(table: Table, found: Report) -> str:
     """Upsamplers in rows, metrics in columns."""
-    spent = {
-        name: np.mean([row.evaluations for row in table.rows if row.upsampler == name]) for name in table.upsamplers
-    }
+    each = {(row.upsampler, row.picture): row.evaluations for row in table.rows}
+    spent = {name: np.mean([n for (own, _), n in each.items() if own == name]) for name in table.upsamplers}
     arrows = {"higher": "↑", "lower": "↓"}
     heads = [f"{name} {arrows[by_name(name).better]}" for name in table.metrics]
     text = [f"| upsampler | evaluations | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
