@@ -38,7 +38,8 @@ def arguments(groups: tuple[str, ...] = ()) -> argparse.Namespace:
     parser.add_argument("run", type=Path)
     parser.add_argument("--forward", help="the embedded network as .onnx")
     parser.add_argument("--part", default="1/1")
-    parser.add_argument("--group", choices=groups)
+    if groups:
+        parser.add_argument("--group", choices=groups)
     return parser.parse_args()
 
 

@@ -87,7 +87,7 @@ def upsample(
         budget: see `usu.redistribute`.
         base: ``"bilinear"``, ``"layers"`` (what finer layers of the model say, too; one evaluation) or None.
         finer: maps of finer layers made elsewhere, (..., h', w') with the leading dimensions of ``coarse``, the next
-            finer first; then the model is not asked for them.
+            finer first, of which two are used; then the model is not asked for them.
         max_gain: ceiling on a pixel's density over its cell's, or None.
         seed: of the random groups.
         device: where batches go if the model does not tell.

@@ -53,7 +53,7 @@ class Settings:
     base: Literal["bilinear", "layers"] | None = "bilinear"
     signed: Literal["flip", "literal"] = "flip"
     max_gain: float | None = 6.0
-    #: What an empty cell gets, as a part of the mean cell's density: below rounding, but its pixels have an order.
+    #: What an empty cell gets, as a part of the mean density: below what D1 promises, but its pixels have an order.
     trace: float = 0.0
     #: Of the random groups.
     seed: int = 0
@@ -69,7 +69,7 @@ class Settings:
 #:   their mass, no base measure, signs literal.
 #: - ``cell``: D1 exact. Sampled scores along the picture's edges, what the model's layers agree on as base measure, a
 #:   ceiling against stray pixels.
-#: - ``soft``: only the total is kept. The same scores, the layers as a prior with an exponent; most faithful.
+#: - ``soft``: only the total is kept. The same scores, the layers as a prior with an exponent.
 #: - ``fast``: only the total is kept. No scores: what the layers agree on, from one forward and one backward pass.
 PRESETS: Mapping[str, Settings] = MappingProxyType(
     {

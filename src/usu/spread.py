@@ -17,7 +17,8 @@ from usu.types import Array, NDArray
 
 #: Keeps a place alive where one of the maps is zero, as a part of the map's largest value.
 _FLOOR = 0.03
-#: Exponents of the coarse map and of the finer ones, the next finer first (docs/presets.md has the measurements).
+#: Exponents of the coarse map and of the finer ones, the next finer first. Only one is heard by ourselves; a second
+#: may be handed in.
 _OF_COARSE, _OF_FINER = 0.5, (1.0, 0.5)
 #: The guided filter looks at windows of this part of the picture's side, to either direction.
 _RADII_PER_SIDE = 28
@@ -95,7 +96,7 @@ def _painted(coarse: Tensor, scores: Tensor, cells: Array | None) -> Tensor:
 
 
 def _with_trace(coarse: Tensor, trace: float, inner: int) -> Tensor:
-    """Empty cells with a trace of the mean cell's density, far below rounding: their pixels then have an order.
+    """Empty cells with a trace of the mean cell's density, less than D1 promises: their pixels then have an order.
 
     The last ``inner`` dimensions are one map's; a map of zeros stays so.
     """

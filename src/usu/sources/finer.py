@@ -15,7 +15,7 @@ from usu.sources.formulas import layercam_of
 from usu.sources.layers import Heard, candidates, gradients_at, grid_of, listen
 from usu.types import Array
 
-#: Resolutions beyond the coarse map's own that are looked at: a second one cost more than it gave (docs/presets.md).
+#: Resolutions beyond the coarse map's own that are looked at. A second one makes the backward pass longer.
 LEVELS = 1
 
 
