@@ -22,7 +22,7 @@ from experiments.synthetic import additive, figures, identical, tables
 from experiments.synthetic.coarse import GRIDS, coarse_maps
 from experiments.synthetic.demonstrations import nine, shown, striking
 from experiments.synthetic.measures import embedded, measured, of_grid
-from experiments.synthetic.methods import GROUPS, methods, paper
+from experiments.synthetic.methods import GROUPS, methods, studied
 from experiments.synthetic.page import shape_markdown
 from experiments.synthetic.panels import save
 from experiments.synthetic.shapes import VARIANTS, Pictures, shapes, split
@@ -46,10 +46,12 @@ class Study:
     #: None: what `training` says.
     epochs_cnn: int | None = None
     epochs_mlp: int | None = None
-    #: Pictures of the test split that are measured on the paper's models, and on the RRL CNN of each variant.
-    tested: int = 300
-    tested_variants: int = 100
+    #: Pictures of the test split that are measured on the RRL models' gradients; and on everything else.
+    tested: int = 150
+    tested_others: int = 48
     variants: tuple[str, ...] = VARIANTS[1:]
+    #: Half the side is a quarter of the training's time.
+    variant_size: int = 112
     #: Of every sampled score.
     evaluations: int = 300
     candidates: int = identical.CANDIDATES
@@ -62,8 +64,8 @@ class Study:
 FULL = Study()
 #: Everything in small: a machine of two cores needs minutes.
 QUICK = Study(
-    name="synthetic-quick", size=56, count=600, epochs_cnn=12, epochs_mlp=40, tested=12, tested_variants=6,
-    variants=("off-centre",), evaluations=120, candidates=400, photographs=("chelsea",),
+    name="synthetic-quick", size=56, count=600, epochs_cnn=12, epochs_mlp=40, tested=12, tested_others=6,
+    variants=("off-centre",), variant_size=56, evaluations=120, candidates=400, photographs=("chelsea",),
 )  # fmt: skip
 #: What the vanilla models and the variants are measured with.
 FEW = ("interpolations", "redistributions", "oracles")
@@ -75,14 +77,15 @@ def models(study: Study, out: Path) -> tuple[dict[str, Trained], dict[str, Pictu
     epochs = {"cnn": study.epochs_cnn, "mlp": study.epochs_mlp}
     plan = [("centred", kind, regularised) for kind in ("cnn", "mlp") for regularised in (False, True)]
     for variant, kind, regularised in [*plan, *((variant, "cnn", True) for variant in study.variants)]:
-        train, validation, test = split(shapes(study.count, size=study.size, variant=variant, seed=study.seed))
+        size = study.size if variant == "centred" else study.variant_size
+        train, validation, test = split(shapes(study.count, size=size, variant=variant, seed=study.seed))
         made = trained(
             kind, regularised, train, validation, folder=out / "models", seed=study.seed, epochs=epochs[kind]
         )
         plain = made.record["name"]
         name = plain if variant == "centred" else f"{plain}/{variant}"
         found[name] = made
-        tests[name] = test.pick(slice(study.tested if variant == "centred" else study.tested_variants))
+        tests[name] = test.pick(slice(study.tested if name in tables.PAPER_FULL else study.tested_others))
         settings = {key: made.record["settings"][key] for key in ("epochs", "strength", "normalisation", "warmup")}
         own = {f"test_{key}": value for key, value in evaluated(made.model, test).items()}
         records.append({"model": name, **own, **settings, "seconds": made.record["seconds"]})
@@ -90,16 +93,18 @@ def models(study: Study, out: Path) -> tuple[dict[str, Trained], dict[str, Pictu
 
 
 def rows_of(study: Study, out: Path, name: str, source: str, made: Trained, pictures: Pictures) -> Table:
-    """One model's numbers, with every method on the RRL models."""
+    """One model's numbers, with every method on the RRL models' gradients."""
+    whole = name in tables.PAPER_FULL and source == "gradient"
+    pictures = pictures if whole else pictures.pick(slice(study.tested_others))
     coarse = {
         grid: coarse_maps(made.model, pictures.images, pictures.labels, grid, source=source) for grid in study.grids
     }
-    groups = GROUPS if name in tables.PAPER_FULL and source == "gradient" else FEW
+    groups = GROUPS if whole else FEW
     label = f"{name}-{source}".replace("/", "-")
     request = {
         "weights": made.record["settings"],
         "source": source,
-        "size": study.size,
+        "size": pictures.images.shape[-1],
         "evaluations": study.evaluations,
     }
     with bar(label) as progress:
@@ -120,7 +125,7 @@ def draw(
     triangle = int((test.labels == 1).nonzero()[0])
     example, result = shown("RRL-CNN", model, test, triangle)
     save(figures.upsampling_errors(example), out, "upsampling-errors")
-    save(figures.refinement(example.picture, example.coarse, result, paper("usu")), out, "refinement")
+    save(figures.refinement(example.picture, example.coarse, result, studied("usu")), out, "refinement")
     save(figures.error_types(*striking(rows, model, test)), out, "error-types")
     save(figures.qualitative(nine(model, found["rrl-mlp"].model, test)), out, "qualitative")
     for twin in twins[:1]:
@@ -158,7 +163,7 @@ def run(study: Study, out: Path) -> None:
     if photographs is not None:
         desiderata += tables.desiderata_records("embedded", photographs, trials=study.trials)
     tables.write_csv(desiderata, out / "desiderata.csv")
-    few = shapes(study.tested_variants, size=study.size, seed=study.seed)
+    few = shapes(study.tested_others, size=study.size, seed=study.seed)
     tables.write_csv(tables.additive_records(additive.bounds(few, grids=study.grids)), out / "additive.csv")
     done("tables")
     twins = identical.search(size=study.size, grid=study.grids[0], candidates=study.candidates, seed=study.seed)

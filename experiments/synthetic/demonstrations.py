@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from experiments.synthetic.additive import additive, shapley
 from experiments.synthetic.coarse import cell_means, coarse_maps
 from experiments.synthetic.figures import Shown
 from experiments.synthetic.measures import true_map
-from experiments.synthetic.methods import paper
+from experiments.synthetic.methods import magnitude, paper, studied
 from experiments.synthetic.patterns import patterns
 from experiments.synthetic.shapes import CLASSES, Pictures
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ from usu.bench import Table
 
 #: Of the paper's figures.
 GRID = 7
+#: Refinement is shown, although the tables do without.
+DEPTH = 2
 
 
 def shown(title: str, model: nn.Module, pictures: Pictures, number: int) -> tuple[Shown, usu.Upsampled]:
@@ -28,7 +31,11 @@ def shown(title: str, model: nn.Module, pictures: Pictures, number: int) -> tupl
     label = int(pictures.labels[number])
     coarse = coarse_maps(model, pictures.images[one], pictures.labels[one], GRID)[0].numpy()
     truth = true_map(pictures.truths[number].numpy(), coarse)
-    return _upsampled(f"{title} {CLASSES[label]}", pictures.images[number], truth, coarse, model, label)
+    target = magnitude(model, pictures.images[number], label)
+    settings = replace(studied("iwmr"), depth=DEPTH)
+    return _upsampled(
+        f"{title} {CLASSES[label]}", pictures.images[number], truth, coarse, model, target, settings=settings
+    )
 
 
 def striking(rows: Table, model: nn.Module, pictures: Pictures, method: str = "bilinear") -> tuple[Shown, Shown]:
@@ -45,7 +52,8 @@ def striking(rows: Table, model: nn.Module, pictures: Pictures, method: str = "b
 def nine(cnn: nn.Module, mlp: nn.Module, pictures: Pictures) -> list[Shown]:
     """The paper's nine: two shapes of the CNN, five patterns, two shapes of the MLP.
 
-    A pattern has no class to be trained on. Its model is additive, so that its truth is exact: `additive`.
+    A pattern has no class to be trained on. Its model is additive, so that its truth is exact: `additive`. Its scores
+    have a direction, as its truth has, and come from the preset as it is.
     """
     first = [int((pictures.labels == label).nonzero()[0]) for label in range(len(CLASSES))]
     fields = patterns(size=pictures.images.shape[-1])
@@ -60,19 +68,17 @@ def _pattern(name: str, field: Tensor) -> Shown:
     model = additive(len(field), classes=1)
     truth = shapley(model, field[None, None], torch.tensor([0]))[0]
     coarse = cell_means(truth[None], GRID)[0].numpy()
-    return _upsampled(name, field[None], truth.numpy(), coarse, model, 0)[0]
+    return _upsampled(name, field[None], truth.numpy(), coarse, model, 0, settings=paper("iwmr"))[0]
 
 
 def _upsampled(
-    name: str, image: Tensor, truth: np.ndarray, coarse: np.ndarray, model: Any, label: int
+    name: str, image: Tensor, truth: np.ndarray, coarse: np.ndarray, model: Any, target: Any, *, settings: usu.Settings
 ) -> tuple[Shown, usu.Upsampled]:
     picture = image[0].numpy().astype(float)
     maps = {mode: usu.interpolate(coarse, picture.shape, mode) for mode in ("bilinear", "bicubic", "lanczos3")}
     # scored for the whole picture, as in the tables, so that both budgets have the same scores
-    result = usu.upsample(
-        coarse, image, model, label, preset=paper("iwmr"), picture=np.repeat(picture[..., None], 3, axis=2)
-    )
-    settings = paper("usu")
+    shown = np.repeat(picture[..., None], 3, axis=2)
+    result = usu.upsample(coarse, image, model, target, preset=settings, picture=shown)
     maps["usu"] = usu.redistribute(coarse, result.scores, temperature=settings.temperature, signed=settings.signed)
     maps["iwmr"] = result.pixel_map
     return Shown(name.strip(), picture, truth, coarse, maps), result

@@ -1,8 +1,9 @@
 """The methods of the study as contenders of `usu.evaluate`: what the paper compares, its oracles, and the protocol's
 rivals and controls.
 
-Names in the tables: ``usu``, ``iwmr`` and ``hybrid`` are the paper's pipeline as printed (preset ``paper``) with its
-three budgets; ``cell`` and ``soft`` are our presets. Two oracles take the pipeline apart:
+Names in the tables: ``usu``, ``iwmr`` and ``hybrid`` are the paper's operator with its three budgets and the scores of
+this study (`studied`, `Memory`); ``printed-*`` are the same budgets with the preset ``paper``, made for photographs;
+``cell`` and ``soft`` are our presets. Two oracles take the pipeline apart:
 
 - ``oracle-segments-*``: the true outline as segments, scores still measured by the model. What it lacks to 1 is lost by
   scores and operator; what ``usu`` lacks to it is lost by the segments.
@@ -13,15 +14,20 @@ three budgets; ``cell`` and ``soft`` are our presets. Two oracles take the pipel
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 import usu
 from usu.bench import CONTROLS, PLAIN, Guided, Made, ScoresAlone
 
+#: Segments of a study picture: a few for the shape, the rest for what is around it.
+PARTS = 10
 #: What a scorer may spend; the paper's own pipeline takes as many as its segments ask for.
 EVALUATIONS = 300
 #: Between a picture's name and the side of its coarse map: grids of one picture share their scores.
@@ -37,11 +43,34 @@ def paper(budget: str) -> usu.Settings:
     return replace(usu.PRESETS["paper"], budget=BUDGETS[budget])
 
 
-class Memory:
-    """Scores of the picture at work. They are the model's answers and know no coarse map, so grids share them."""
+def studied(budget: str) -> usu.Settings:
+    """The same with few segments, all of them at once, and the mean as fill; chosen on validation pictures.
 
-    def __init__(self) -> None:
-        self.picture, self.known = "", {}
+    A blurred shape is the same shape inside, so blurring asks for its outline alone; and many segments of one evenly
+    coloured shape differ in their scores for no reason that the outline knows of.
+    """
+    return replace(paper(budget), parts=PARTS, depth=0, fill="mean")
+
+
+def magnitude(model: Any, image: Tensor, label: int) -> Callable[[Tensor], Tensor]:
+    """A target that falls by as much as the label's score moves, up or down.
+
+    The coarse map of this study is |gradient|, which says how much a pixel matters and not in whose favour; its scores
+    must mean the same.
+    """
+    with torch.no_grad():
+        known = model(image[None])[0, label]
+    return lambda output: -(output[:, label] - known).abs()
+
+
+class Memory:
+    """Scores of the picture at work. They are the model's answers and know no coarse map, so grids share them.
+
+    ``unsigned``: scores say how much a segment moves the label's score (`magnitude`), not in which direction.
+    """
+
+    def __init__(self, *, unsigned: bool = False) -> None:
+        self.unsigned, self.picture, self.known = unsigned, "", {}
 
     def scored(self, scene: Any, settings: usu.Settings) -> Any:
         """Segments and scores of the scene's picture under the settings, made on first demand."""
@@ -54,10 +83,11 @@ class Memory:
         )
         if scoring not in self.known:
             model = scene.model if scoring.scoring == "gradient" else scene.forward
+            target = magnitude(model, scene.image, scene.target) if self.unsigned else scene.target
             even = np.ones((1, 1))  # every segment counts: a coarse map would excuse those in cells without mass
-            self.known[scoring] = usu.upsample(
-                even, scene.image, model, scene.target, preset=scoring, picture=scene.picture
-            )
+            found = usu.upsample(even, scene.image, model, target, preset=scoring, picture=scene.picture)
+            # the target has asked for the score of the whole picture, too
+            self.known[scoring] = replace(found, evaluations=found.evaluations + self.unsigned)
         return self.known[scoring]
 
 
@@ -106,10 +136,10 @@ class Shared:
 
 @dataclass(frozen=True, eq=False)
 class OracleSegments:
-    """The paper's pipeline on the true outline: two segments, each deleted once; no refinement."""
+    """The study's pipeline on the true outline: two segments, each deleted once; no refinement."""
 
     budget: Literal["usu", "iwmr"]
-    memory: Memory = field(default_factory=Memory)
+    memory: Memory = field(default_factory=partial(Memory, unsigned=True))
 
     @property
     def name(self) -> str:
@@ -119,7 +149,7 @@ class OracleSegments:
     def __call__(self, scene: Any) -> Made:
         """Scores of the two sides, and one redistribution."""
         outline = usu.segment.from_labels(scene.truth.astype(np.int64))
-        settings = replace(paper(self.budget), segmenter=outline, depth=0)
+        settings = replace(studied(self.budget), segmenter=outline)
         return Guided(self.name, settings)(_Remembered(scene, self.memory))
 
 
@@ -153,12 +183,12 @@ def methods(groups: Sequence[str] = GROUPS, *, evaluations: int = EVALUATIONS) -
 
     Args:
         groups: of `GROUPS`.
-        evaluations: of every sampled score. ``usu``, ``iwmr`` and ``hybrid`` delete each of their segments, as printed.
+        evaluations: of every sampled score. The paper's pipelines delete each of their segments, as printed.
     """
     unknown = [name for name in groups if name not in GROUPS]
     if unknown or not groups:
         raise ValueError(f"`groups` must be of {', '.join(GROUPS)}; got {unknown or 'none'}. Name at least one.")
-    memory = Memory()
+    memory, unsigned = Memory(), Memory(unsigned=True)
 
     def sampled(name: str) -> usu.Settings:
         return replace(usu.PRESETS[name], evaluations=evaluations)
@@ -167,9 +197,9 @@ def methods(groups: Sequence[str] = GROUPS, *, evaluations: int = EVALUATIONS) -
         return replace(one, settings=replace(one.settings, evaluations=evaluations))
 
     plain = {one.name: one for one in PLAIN}
-    # of the paper's operators as of ours: which ingredient made the gain
+    # of the paper's operator as of ours: which ingredient made the gain
     replaced = [
-        Guided(f"usu-{name}", paper("usu"), coarse=coarse, scores=scores)
+        Guided(f"usu-{name}", studied("usu"), coarse=coarse, scores=scores)
         for name, coarse, scores in (
             ("permuted-scores", "real", "permuted"), ("random-scores", "real", "random"),
             ("uniform-coarse", "uniform", "real"), ("shuffled-coarse", "shuffled", "real"),
@@ -180,11 +210,15 @@ def methods(groups: Sequence[str] = GROUPS, *, evaluations: int = EVALUATIONS) -
     made = {
         "interpolations": [plain[name] for name in INTERPOLATIONS],
         "redistributions": [
-            *(Shared(Guided(name, paper(name)), memory) for name in BUDGETS),
+            *(Shared(Guided(name, studied(name)), unsigned) for name in BUDGETS),
+            *(Shared(Guided(f"printed-{name}", paper(name)), memory) for name in ("usu", "iwmr")),
             *(Shared(Guided(name, sampled(name)), memory) for name in ("cell", "soft")),
         ],
         "oracles": [*map(OracleSegments, ("usu", "iwmr")), *map(OracleScores, ("usu", "iwmr"))],
         "rivals": [one for name, one in plain.items() if name not in INTERPOLATIONS],
-        "controls": [Shared(one, memory) for one in (*replaced, *theirs)],
+        "controls": [
+            *(Shared(one, unsigned) for one in replaced),
+            *(Shared(one, memory) for one in theirs),
+        ],
     }
     return [one for group in GROUPS if group in groups for one in made[group]]

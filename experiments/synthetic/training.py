@@ -27,7 +27,7 @@ from torch.nn import functional
 
 #: The paper's.
 STRENGTH = 0.1
-EPOCHS = {"cnn": 10, "mlp": 40}
+EPOCHS = {"cnn": 6, "mlp": 40}
 #: Eight pictures of a CNN fit the caches (half the time per picture of 32); an MLP's step costs its 13 million weights.
 BATCH = {"cnn": 8, "mlp": 32}
 #: sum: as printed, per picture, mean over the batch. mean: divided by the number of background pixels. share: divided

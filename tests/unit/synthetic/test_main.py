@@ -19,7 +19,7 @@ import usu
 from usu.bench import Guided
 
 TINY = study.Study(
-    size=32, count=24, grids=(2, 4), epochs_cnn=1, epochs_mlp=1, tested=3, tested_variants=3, variants=(),
+    size=32, count=24, grids=(2, 4), epochs_cnn=1, epochs_mlp=1, tested=3, tested_others=3, variants=(),
     evaluations=110, candidates=9, resamples=20, trials=2, photographs=(),
 )  # fmt: skip
 PAGE = Path(__file__).parents[3] / "docs" / "synthetic-study.md"
@@ -49,6 +49,7 @@ def out(tmp_path_factory) -> Path:
         patch.setattr(study, "embedded", lambda names, evaluations: None)  # a network of its own, tested with it
         patch.setattr(study, "methods", few)
         patch.setattr(demonstrations, "paper", small)
+        patch.setattr(demonstrations, "DEPTH", 1)
         patch.setattr(study, "save", remember)
         study.run(TINY, folder)
     return folder

@@ -14,8 +14,10 @@ from experiments.synthetic.methods import (
     OracleScores,
     OracleSegments,
     Shared,
+    magnitude,
     methods,
     paper,
+    studied,
 )
 
 import usu
@@ -59,7 +61,8 @@ def scenes(truth: np.ndarray, model: Bright, grids: tuple[int, ...] = (4, 8)) ->
 def test_every_group_has_its_methods_once() -> None:
     names = [one.name for one in methods(evaluations=40)]
     assert len(names) == len(set(names))
-    assert names[:9] == [*INTERPOLATIONS, "usu", "iwmr", "hybrid", "cell", "soft"]
+    ours = ["usu", "iwmr", "hybrid", "printed-usu", "printed-iwmr", "cell", "soft"]
+    assert names[: len(INTERPOLATIONS) + len(ours)] == [*INTERPOLATIONS, *ours]
     wanted = {
         "oracle-segments-usu", "oracle-segments-iwmr", "oracle-scores-usu", "oracle-scores-iwmr", "bilinear-corrected",
         "guided", "guided-corrected", "segment-pooled", "usu-permuted-scores", "cell-permuted-scores", "scores-alone",
@@ -79,14 +82,34 @@ def test_everyone_makes_a_finite_map(truth, one) -> None:
     assert np.isfinite(made.pixel_map).all()
 
 
-def test_usu_is_the_paper_preset(truth) -> None:
+def test_printed_usu_is_the_paper_preset(truth) -> None:
     model = Bright()
     (scene,) = scenes(truth, model, (4,))
-    (found,) = (one(scene) for one in methods(["redistributions"]) if one.name == "usu")
+    (found,) = (one(scene) for one in methods(["redistributions"]) if one.name == "printed-usu")
     wanted = usu.upsample(scene.coarse, scene.image, model, 0, preset="paper", picture=scene.picture)
     # all cells have mass, so the pipeline excuses no segment and the shared scores are its own
     np.testing.assert_allclose(found.pixel_map, wanted.pixel_map, rtol=1e-12)
     assert found.evaluations == wanted.evaluations
+
+
+def test_scores_of_the_study_say_how_much_and_not_for_whom(truth) -> None:
+    (scene,) = scenes(truth, Bright(), (4,))
+    both = [Memory(unsigned=True).scored(replace(scene, target=target), studied("usu")) for target in (0, 1)]
+    # the second class's score is minus the first's: deleting a part moves both as far
+    np.testing.assert_allclose(both[0].scores, both[1].scores, atol=1e-6)
+    signed = [Memory().scored(replace(scene, target=target), studied("usu")) for target in (0, 1)]
+    np.testing.assert_allclose(signed[0].scores, 1 - signed[1].scores, atol=1e-6)
+
+
+def test_usu_is_the_operator_with_the_scores_of_the_study(truth) -> None:
+    model = Bright()
+    (scene,) = scenes(truth, model, (4,))
+    (found,) = (one(scene) for one in methods(["redistributions"]) if one.name == "usu")
+    assert found.evaluations == model.asked  # the target's own pass is counted, too
+    target = magnitude(model, scene.image, 0)
+    assert float(target(model(scene.image[None]))) == 0
+    wanted = usu.upsample(scene.coarse, scene.image, model, target, preset=studied("usu"), picture=scene.picture)
+    np.testing.assert_allclose(found.pixel_map, wanted.pixel_map, rtol=1e-12)
 
 
 def test_grids_and_budgets_share_scores_and_pictures_do_not(truth) -> None:
@@ -112,13 +135,18 @@ def test_a_fill_of_another_kind_is_scored_anew(truth) -> None:
 
 
 def test_the_oracle_of_segments_asks_the_model_which_side_matters(truth) -> None:
-    for sign, inside in ((1, True), (-1, False)):
-        model = Bright()
+    for seen, inside in ((truth, True), (~truth, False)):
+        asked = []
+        mask = torch.from_numpy(seen)
+
+        def model(batch: torch.Tensor, asked=asked, mask=mask) -> torch.Tensor:
+            asked.append(len(batch))
+            return (batch[:, 0] * mask).sum((1, 2))[:, None].repeat(1, 2)
+
         (scene,) = scenes(truth, model, (4,))
-        scene = replace(scene, target=0 if sign == 1 else 1)
         made = OracleSegments("usu")(scene)
-        assert made.evaluations == model.asked == 3
-        # the model's second class likes the dark: with the right segments the wrong side wins
+        assert made.evaluations == sum(asked) == 4
+        # with the right segments the wrong side wins, if that is where the model looks
         assert (made.pixel_map[truth].mean() > made.pixel_map[~truth].mean()) is np.bool_(inside)
 
 
