@@ -3,7 +3,8 @@
     python -m experiments.presets.search DATA RUN --forward lite0.onnx [--part 1/2] [--group parts]
 
 Groups: ``parts`` (segments and temperatures), ``ingredients`` (one taken away or replaced), ``budgets`` (evaluations),
-``unscored`` (no evaluations beyond one forward and one backward pass).
+``unscored`` (no evaluations beyond one forward and one backward pass), ``candidates`` (what might still improve the
+presets that came out of the others).
 """
 
 from __future__ import annotations
@@ -12,21 +13,25 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from experiments.presets.candidates import Based, Fitted, Mixed, Perplexed
 from experiments.presets.confirm import METRICS, arguments
 from experiments.presets.pictures import development
 from experiments.presets.rivals import LayerCam, RefineCam
 
-from usu import PRESETS, SoftPrior
+from usu import PRESETS, Hybrid, SoftIWMR, SoftPrior
 from usu.bench import evaluate
 from usu.bench.contenders import ScoresAlone
 from usu.forward import from_onnx
 from usu.models import load
+from usu.segment import Slic
 
 FAST = PRESETS["fast"]
 #: Where the search stood when this was run; what it found became the presets.
 CELL = replace(PRESETS["cell"], parts=150, temperature=0.3)
 SOFT = replace(PRESETS["soft"], parts=150, temperature=0.3, budget=SoftPrior(0.5, 0.0))
 BILINEAR = SoftPrior(0.5, 0.03)
+FOUND = {name: PRESETS[name] for name in ("cell", "soft")}
+IWMR = replace(PRESETS["cell"], trace=0.0, max_gain=None)
 GROUPS: dict[str, list[Any]] = {
     "parts": [
         "nearest", "bilinear", "guided",
@@ -62,6 +67,27 @@ GROUPS: dict[str, list[Any]] = {
         "bilinear", "fast", LayerCam(), LayerCam("layercam, two finer", 2), RefineCam(),
         ("fast, cells keep their mass", replace(FAST, budget="cell", trace=1e-13)),
         ("gradient scores, cell", replace(CELL, scoring="gradient", evaluations=None)),
+    ],
+    "candidates": [
+        "bilinear", "guided", "cell", "soft", "fast", "scores-alone",
+        *((f"cell, temperature {t:g}", replace(FOUND["cell"], temperature=t)) for t in (0.3, 0.5, 1.0)),
+        *(one for name, preset in FOUND.items() for one in (
+            Perplexed(f"{name}, temperature by perplexity", preset),
+            Fitted(f"{name}, gradients as control variate", preset, controlled=True),
+            Fitted(f"{name}, groups of 70 %", preset, keep=0.7),
+            Fitted(f"{name}, groups of 30 %", preset, keep=0.3),
+            Fitted(f"{name}, ridge 1", preset, strength=1.0),
+            Mixed(f"{name}, blur and noise", preset, fills=("blur", "noise")),
+            Mixed(f"{name}, three segmentations", preset, parts=(75, 150, 300)),
+            (f"{name}, compactness 1", replace(preset, segmenter=Slic(compactness=1.0, smoothing=1.0))),
+            (f"{name}, compactness 30", replace(preset, segmenter=Slic(compactness=30.0, smoothing=1.0))),
+            (f"{name}, refined once from 60", replace(preset, parts=60, depth=1)),
+            Based(f"{name}, pyramid as base", preset, "pyramid"),
+            Based(f"{name}, two finer layers", preset, "two"),
+        )),
+        ("iwmr, mass prior", replace(IWMR, budget=SoftIWMR(prior="mass"))),
+        ("iwmr, log-mean-exp", replace(IWMR, budget=SoftIWMR(prior="mass", importance="logmeanexp"))),
+        ("hybrid 0.5", replace(IWMR, budget=Hybrid(0.5))),
     ],
 }  # fmt: skip
 

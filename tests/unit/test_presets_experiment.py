@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from experiments.presets.candidates import Based, Fitted, Mixed, Perplexed, temperature_of
 from experiments.presets.rivals import LayerCam, RefineCam, Rise, Spiked
+from experiments.presets.search import GROUPS
 from experiments.presets.verdicts import CLAIMS, FAMILY, verdicts
 
 import usu
 from tests.small_nets import Tower
 from usu.bench import Sample, Table
-from usu.bench.contenders import Guided
+from usu.bench.contenders import Guided, Made
 from usu.bench.scene import Scene, scene_of
 from usu.bench.table import Row
 
@@ -78,3 +82,64 @@ def test_a_verdict_for_every_claim():
     assert "100%" in against[0]
     lower = [line for line in lines if line.startswith("| cell | infidelity | bilinear")]
     assert "-1.000" in lower[0], "lower is better there"
+
+
+def test_a_control_variate_changes_nothing_for_a_model_that_is_its_own_gradient(scene):
+    weights = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(2)).double()
+
+    def line(batch):
+        return (batch.double() * weights).sum((1, 2, 3))[:, None].repeat(1, 2)
+
+    scene = replace(scene, model=line, forward=line)
+    settings = replace(usu.PRESETS["cell"], parts=9, evaluations=40)
+    plain, controlled = (Fitted("a", settings, strength=0.0, controlled=on)(scene) for on in (False, True))
+    np.testing.assert_allclose(controlled.pixel_map, plain.pixel_map, rtol=1e-6)
+    assert controlled.evaluations == plain.evaluations == 40
+
+
+def test_a_control_variate_leaves_a_noisy_fit_little_to_do(scene):
+    weights = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(2)).double()
+    asked = []
+
+    def line(batch):
+        asked.append(len(batch))
+        return (batch.double() * weights).sum((1, 2, 3))[:, None].repeat(1, 2)
+
+    scene = replace(scene, model=line, forward=line)
+    # fewer groups than segments: no fit can know, but the gradient does
+    few = replace(usu.PRESETS["cell"], parts=60, evaluations=20)
+    exact = replace(few, evaluations=600)
+    wanted = Fitted("a", exact, strength=0.0)(scene).pixel_map
+    spent = sum(asked)
+    controlled = Fitted("a", few, controlled=True)(scene)
+    # the evaluation that hears the layers is not asked of a plain function, and the slope is one pass
+    assert sum(asked) - spent == controlled.evaluations - 1
+    np.testing.assert_allclose(controlled.pixel_map, wanted, rtol=1e-5)
+    assert not np.allclose(Fitted("a", few)(scene).pixel_map, wanted, rtol=0.05)
+
+
+def test_perplexity_finds_the_temperature_that_was_asked_for():
+    field = torch.rand(40, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = temperature_of(field, 0.4)
+    weights = (field / found).flatten().softmax(0)
+    assert float((-(weights * weights.log()).sum()).exp()) == pytest.approx(0.4 * 1600, rel=1e-6)
+    assert temperature_of(field, 0.8) > found
+
+
+def test_mixed_scores_share_the_budget_and_bases_are_not_the_preset(scene):
+    settings = replace(usu.PRESETS["cell"], parts=9, evaluations=60)
+    plain = Guided("a", settings)(scene).pixel_map
+    mixed = Mixed("b", settings, fills=("blur", "noise"), parts=(9,))(scene)
+    assert mixed.evaluations <= 60
+    for other in (mixed, Based("c", settings), Based("d", settings, "two"), Perplexed("e", settings)):
+        found = other if isinstance(other, Made) else other(scene)
+        assert not np.allclose(found.pixel_map, plain)
+        # whatever was changed, cells keep their mass
+        np.testing.assert_allclose(
+            found.pixel_map.reshape(4, 8, 4, 8).sum((1, 3)), scene.coarse * 64, rtol=1e-9, atol=1e-7
+        )
+
+
+def test_the_candidates_have_names_of_their_own():
+    names = [one if isinstance(one, str) else getattr(one, "name", None) or one[0] for one in GROUPS["candidates"]]
+    assert len(set(names)) == len(names)
