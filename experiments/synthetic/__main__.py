@@ -23,9 +23,9 @@ from experiments.synthetic.coarse import GRIDS, coarse_maps
 from experiments.synthetic.demonstrations import nine, shown, striking
 from experiments.synthetic.measures import embedded, measured, of_grid
 from experiments.synthetic.methods import GROUPS, methods, studied
-from experiments.synthetic.page import shape_markdown
 from experiments.synthetic.panels import save
 from experiments.synthetic.shapes import VARIANTS, Pictures, shapes, split
+from experiments.synthetic.sweep import sweep
 from experiments.synthetic.training import Trained, evaluated, trained
 from rich.console import Console
 from rich.progress import Progress
@@ -52,6 +52,8 @@ class Study:
     variants: tuple[str, ...] = VARIANTS[1:]
     #: Half the side is a quarter of the training's time.
     variant_size: int = 112
+    #: Of the sweep over readings of the penalty: side, pictures, epochs of the CNN and of the MLP.
+    sweep: tuple[int, int, int, int] = (56, 600, 12, 40)
     #: Of every sampled score.
     evaluations: int = 300
     candidates: int = identical.CANDIDATES
@@ -65,10 +67,11 @@ FULL = Study()
 #: Everything in small: a machine of two cores needs minutes.
 QUICK = Study(
     name="synthetic-quick", size=56, count=600, epochs_cnn=12, epochs_mlp=40, tested=12, tested_others=6,
-    variants=("off-centre",), variant_size=56, evaluations=120, candidates=400, photographs=("chelsea",),
+    variants=("off-centre",), variant_size=56, sweep=(32, 150, 4, 10), evaluations=120,
+    candidates=400, photographs=("chelsea",),
 )  # fmt: skip
 #: What the vanilla models and the variants are measured with.
-FEW = ("interpolations", "redistributions", "oracles")
+FEW = ("interpolations", "redistributions", "oracles", "rivals")
 
 
 def models(study: Study, out: Path) -> tuple[dict[str, Trained], dict[str, Pictures], list[dict[str, Any]]]:
@@ -144,6 +147,14 @@ def run(study: Study, out: Path) -> None:
     found, tests, quality = models(study, out)
     tables.write_csv(quality, out / "models.csv")
     done("models")
+    side, count, *epochs = study.sweep
+    swept = [
+        row
+        for kind, many in zip(("cnn", "mlp"), epochs, strict=True)
+        for row in sweep(kind, size=side, count=count, epochs=many, folder=out / "models", seed=study.seed)
+    ]
+    tables.write_csv(swept, out / "sweep.csv")
+    done("sweep")
     measurements = {
         (name, source): rows_of(study, out, name, source, made, tests[name])
         for name, made in found.items()
@@ -156,7 +167,9 @@ def run(study: Study, out: Path) -> None:
         for one in tables.shape_records(*key, table, study.grids, resamples=study.resamples)
     ]
     tables.write_csv(shape, out / "shapes.csv")
-    (out / "shapes.md").write_text(shape_markdown(shape) + "\n", encoding="utf-8")
+    regularised = {name: measurements[name, "gradient"] for name in tables.PAPER_FULL}
+    claims = tables.claim_records(regularised, study.grids, resamples=study.resamples)
+    tables.write_csv(claims, out / "claims.csv")
     middle = of_grid(measurements["rrl-cnn", "gradient"], study.grids[1])
     desiderata = tables.desiderata_records("rrl-cnn", middle, trials=study.trials)
     photographs = embedded(study.photographs, evaluations=study.evaluations)

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from experiments.synthetic.tables import METRICS, read_csv
+from experiments.synthetic.tables import METRICS, PAPER_FULL, read_csv
 
 #: Parts of the page that are a CSV file as it is.
-AS_THEY_ARE = ("desiderata", "models", "additive", "identical")
+AS_THEY_ARE = ("desiderata", "models", "additive", "identical", "sweep")
+#: Shown where the paper has no numbers.
+SHOWN = ("nearest", "bilinear", "guided", "joint-bilateral", "usu", "iwmr", "cell", "soft", "oracle-segments-usu")
 
 
 def shape_markdown(records: Iterable[Mapping[str, object]], *, paper: str = "paper", only: bool = False) -> str:
@@ -34,6 +36,27 @@ def shape_markdown(records: Iterable[Mapping[str, object]], *, paper: str = "pap
         if not only or any(known.get((metric, "paper")) for metric in METRICS):
             numbers = [known.get((metric, of), "") for metric in METRICS for of in ("paper", *grids)]
             lines.append(f"| {' | '.join(map(str, key))} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def claims_markdown(records: Iterable[Mapping[str, str]]) -> str:
+    """Every claim against the best of the interpolations; a claim holds against all of them or not at all."""
+    heads = ("model", "grid", "metric", "method", "mean", "best interpolation", "its mean", "gain (95 %)")
+    heads += ("Cohen's d", "paired d", "largest p, corrected", "better than")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    groups: dict[tuple, list[Mapping[str, str]]] = {}
+    for row in records:
+        groups.setdefault(tuple(row[of] for of in ("model", "grid", "metric", "method")), []).append(row)
+    for key, rows in groups.items():
+        best = max(rows, key=lambda row: float(row["rival_mean"]))
+        gain = f"{float(best['gain']):+.3f} ({float(best['gain_low']):+.3f} to {float(best['gain_high']):+.3f})"
+        won = sum(row["verdict"] == "better" for row in rows)
+        worst = max(float(row["bonferroni"]) for row in rows)
+        cells = (
+            *key, _short(best["mean"]), best["rival"], _short(best["rival_mean"]), gain, _short(best["cohens_d"]),
+            _short(best["paired_d"]), f"{worst:.1g}", f"{won} of {len(rows)}",
+        )  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -60,8 +83,12 @@ def filled(page: str, parts: Mapping[str, str]) -> str:
 def main() -> None:
     results, page = map(Path, sys.argv[1:3])
     shapes = read_csv(results / "shapes.csv")
+    own = [row for row in shapes if row["model"] in PAPER_FULL and row["source"] == "gradient"]
+    others = [row for row in shapes if row not in own and row["method"] in SHOWN]
     parts = {
-        "full": shape_markdown(shapes), "main": shape_markdown(shapes, paper="paper_main", only=True),
+        "main": shape_markdown(own, paper="paper_main", only=True), "full": shape_markdown(own, only=True),
+        "claims": claims_markdown(read_csv(results / "claims.csv")),
+        "everybody": shape_markdown(own), "others": shape_markdown(others),
         **{name: plain_markdown(read_csv(results / f"{name}.csv")) for name in AS_THEY_ARE},
     }  # fmt: skip
     page.write_text(filled(page.read_text(encoding="utf-8"), parts), encoding="utf-8")

@@ -20,7 +20,7 @@ from usu.bench import Guided
 
 TINY = study.Study(
     size=32, count=24, grids=(2, 4), epochs_cnn=1, epochs_mlp=1, tested=3, tested_others=3, variants=(),
-    evaluations=110, candidates=9, resamples=20, trials=2, photographs=(),
+    sweep=(16, 6, 1, 1), evaluations=110, candidates=9, resamples=20, trials=2, photographs=(),
 )  # fmt: skip
 PAGE = Path(__file__).parents[3] / "docs" / "synthetic-study.md"
 
@@ -63,6 +63,9 @@ def test_every_table_and_figure_is_written(out) -> None:
     found = {(row["model"], row["source"]) for row in shapes}
     assert found == {(name, "gradient") for name in models} | {(f"{n}-cnn", "gradcam") for n in ("vanilla", "rrl")}
     assert {row["grid"] for row in shapes} == {"2", "4"}
+    claims = read_csv(out / "claims.csv")
+    assert len(claims) == int(claims[0]["family"]) == 2 * 2 * 3 * 2 * 4
+    assert [row["strength"] for row in read_csv(out / "sweep.csv")] == ["0", "0.01", "0.1", "1"] * 3 * 2
     worst = [float(r["worst"]) for r in shapes if (r["method"], r["metric"]) == ("usu", "mass-error")]
     assert len(worst) == 6 * 2
     assert max(worst) <= 1e-6
@@ -104,8 +107,8 @@ def test_the_page_is_filled_from_the_results(out, tmp_path, monkeypatch, capsys)
     fill_page()
     text = page.read_text(encoding="utf-8")
     assert "| rrl-cnn | gradcam | usu |" in text
-    assert text.count("<!-- measured:") == 2 + len(AS_THEY_ARE)
-    assert "6 parts" in capsys.readouterr().out
+    assert text.count("<!-- measured:") == 5 + len(AS_THEY_ARE)
+    assert "10 parts" in capsys.readouterr().out
 
 
 def test_the_two_settings_differ_in_size_and_not_in_kind() -> None:

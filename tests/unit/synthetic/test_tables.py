@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from experiments.synthetic import tables
-from experiments.synthetic.page import filled, plain_markdown, shape_markdown
-from experiments.synthetic.tables import desiderata_records, paper_value, read_csv, shape_records, write_csv
+from experiments.synthetic.page import claims_markdown, filled, plain_markdown, shape_markdown
+from experiments.synthetic.tables import (
+    claim_records,
+    desiderata_records,
+    paper_value,
+    read_csv,
+    shape_records,
+    write_csv,
+)
 
 from usu import stats
 from usu.bench import Row, Table
@@ -98,6 +105,26 @@ def test_markdown_is_the_same_from_records_and_from_csv(records, tmp_path) -> No
     main = shape_markdown(records, paper="paper_main", only=True)
     assert "guided" not in main
     assert "oracle-scores-usu" in main
+
+
+def test_claims_are_tested_against_every_interpolation_in_one_family() -> None:
+    base = {"nearest": 0.5, "bilinear": 0.6, "bicubic": 0.4, "lanczos3": 0.3, "usu": 0.8, "iwmr": 0.55}
+    rows = [
+        Row(f"p{number}@4", 0, method, metric, value + number * 0.01 * (0.5 + value), 10, 0)
+        for number in range(12)
+        for method, value in base.items()
+        for metric in tables.METRICS
+    ]
+    records = claim_records({"rrl-cnn": Table(tuple(rows), {})}, [4], resamples=50)
+    assert len(records) == 3 * 4 * 2 == records[0]["family"]
+    found = chosen(records, method="iwmr", rival="nearest", metric="iou")
+    assert found["verdict"] == "better"
+    assert found["bonferroni"] == pytest.approx(min(1, 24 * found["p"]))
+    assert chosen(records, method="iwmr", rival="bilinear", metric="iou")["verdict"] == "worse"
+    text = claims_markdown([{key: str(value) for key, value in one.items()} for one in records])
+    (line,) = [line for line in text.splitlines() if "| iou | iwmr |" in line]
+    assert "| bilinear |" in line  # the best of them
+    assert line.endswith("| 3 of 4 |")
 
 
 def test_plain_markdown() -> None:
