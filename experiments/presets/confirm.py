@@ -1,9 +1,10 @@
 """The presets against every rival and control, on pictures they were not chosen on.
 
-    python -m experiments.presets.confirm DATA RUN --forward lite0.onnx [--part 1/2]
+    python -m experiments.presets.confirm DATA RUN --forward lite0.onnx [--part 1/2] [--again]
 
 ``DATA`` holds ``imagenet/images``, ``pets/images`` and ``pets/masks``; ``RUN`` keeps rows and RISE's maps, so that the
-command can be repeated to go on. RISE's 4,000 passes a picture are most of the work.
+command can be repeated to go on. RISE's 4,000 passes a picture are most of the work; ``--again``, on the pictures that
+are left, does without.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def arguments(groups: tuple[str, ...] = ()) -> argparse.Namespace:
     parser.add_argument("--part", default="1/1")
     if groups:
         parser.add_argument("--group", choices=groups)
+    else:
+        parser.add_argument("--again", action="store_true", help="the other unseen pictures, without RISE")
     return parser.parse_args()
 
 
@@ -52,14 +55,16 @@ def main() -> None:
         "plain", "presets", "scores-alone", "kernel-shap", *CONTROLS, LayerCam(), RefineCam(),
         Spiked(Guided("soft", PRESETS["soft"])),
     ]  # fmt: skip
-    rise = [Rise(asked.run / "rise", places(asked.data, loaded))]
+    work = [("rows", rivals)]
+    if not asked.again:
+        work.append(("rows-of-rise", [Rise(asked.run / "rise", places(asked.data, loaded))]))
     tables = [
         evaluate(
-            some, confirmation(asked.data, loaded), loaded.model, METRICS,
+            some, confirmation(asked.data, loaded, again=asked.again), loaded.model, METRICS,
             forward=from_onnx(asked.forward) if asked.forward else None, layer=loaded.layer, out=asked.run / folder,
             part=(number, count), progress=lambda name, done, total: print(f"{done}/{total} {name}", flush=True),
         )
-        for folder, some in (("rows", rivals), ("rows-of-rise", rise))
+        for folder, some in work
     ]  # fmt: skip
     if not any(table.missing for table in tables):
         failed = {name: reason for table in tables for name, reason in table.failures.items()}

@@ -27,10 +27,14 @@ def development(data: Path, loaded: Loaded) -> list[PictureFile]:
     return [one for _, _, one in sorted(wanted, key=lambda found: found[:2])][:SEARCHED]
 
 
-def confirmation(data: Path, loaded: Loaded) -> list[PictureFile]:
-    """Odd places: pictures that no choice was made on. One pet lies outside of its crop, so 100 can be measured."""
+def confirmation(data: Path, loaded: Loaded, *, again: bool = False) -> list[PictureFile]:
+    """Odd places: pictures that no choice was made on. One pet lies outside of its crop, so 100 can be measured.
+
+    ``again``: the odd places that were left over then, for a second look at the same presets.
+    """
     every = files(data, loaded)
-    return [one for rest in (1, 3) for place, one in every if place % 4 == rest][:CONFIRMED]
+    odd = [one for rest in (1, 3) for place, one in every if place % 4 == rest]
+    return odd[CONFIRMED:] if again else odd[:CONFIRMED]
 
 
 def places(data: Path, loaded: Loaded) -> dict[str, int]:
