@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 import warnings
@@ -31,10 +32,13 @@ def best(call: Callable[[], object], repeats: int = 3) -> float:
 
 
 def fast(loaded: Loaded, image: Tensor) -> None:
-    """Preset ``fast`` beside Grad-CAM with bilinear upsampling, both ours, in turns."""
+    """Preset ``fast`` beside Grad-CAM with bilinear upsampling, in turns: ours, and pytorch-grad-cam's."""
     print("\n## preset fast beside Grad-CAM and bilinear\n")
-    for told, layer in (("layer chosen", None), ("layer named", loaded.layer)):
-        plain = lambda at=layer: usu.interpolate(usu.gradcam(loaded.model, image[None], layer=at).values, (224, 224))  # noqa: E731
+    for told, layer, plain in (
+        ("ours, layer chosen", None, lambda: _smooth(loaded.model, image, None)),
+        ("ours, layer named", loaded.layer, lambda: _smooth(loaded.model, image, loaded.layer)),
+        ("pytorch-grad-cam's, layer named", loaded.layer, _pytorch_grad_cam(loaded, image)),
+    ):
         whole = lambda at=layer: usu.explain(loaded.model, image, layer=at, preset="fast")  # noqa: E731
         taken = [(best(plain, 1), best(whole, 1)) for _ in range(15)]
         ratio = sorted(theirs / ours for ours, theirs in taken)[7]
@@ -42,6 +46,27 @@ def fast(loaded: Loaded, image: Tensor) -> None:
         print(
             f"{told}: Grad-CAM {shortest[0]:.1f} ms, fast {shortest[1]:.1f} ms, ratio {ratio:.2f} (median of 15 pairs)"
         )
+
+
+def _smooth(model: torch.nn.Module, image: Tensor, layer: str | None) -> Tensor:
+    return usu.interpolate(usu.gradcam(model, image[None], layer=layer).values, (224, 224))
+
+
+def _pytorch_grad_cam(loaded: Loaded, image: Tensor) -> Callable[[], object]:
+    """The library's own Grad-CAM for the top class. It imports torchvision, which may lack its compiled operators."""
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        with contextlib.suppress(RuntimeError):  # declared already, by a torchvision that works
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    from pytorch_grad_cam import GradCAM
+
+    layers = [loaded.model.get_submodule(loaded.layer)]
+
+    def call() -> object:
+        with GradCAM(model=loaded.model, target_layers=layers) as cam:  # its hooks must not be there when we are timed
+            return cam(input_tensor=image[None], targets=None)
+
+    return call
 
 
 def main() -> None:
