@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,6 @@ from usu.bench import Table
 
 #: Of the paper's figures.
 GRID = 7
-#: Refinement is shown, although the tables do without.
-DEPTH = 2
 
 
 def shown(title: str, model: nn.Module, pictures: Pictures, number: int) -> tuple[Shown, usu.Upsampled]:
@@ -32,9 +29,8 @@ def shown(title: str, model: nn.Module, pictures: Pictures, number: int) -> tupl
     coarse = coarse_maps(model, pictures.images[one], pictures.labels[one], GRID)[0].numpy()
     truth = true_map(pictures.truths[number].numpy(), coarse)
     target = magnitude(model, pictures.images[number], label)
-    settings = replace(studied("iwmr"), depth=DEPTH)
     return _upsampled(
-        f"{title} {CLASSES[label]}", pictures.images[number], truth, coarse, model, target, settings=settings
+        f"{title} {CLASSES[label]}", pictures.images[number], truth, coarse, model, target, settings=studied("iwmr")
     )
 
 

@@ -26,7 +26,7 @@ from torch import Tensor
 import usu
 from usu.bench import CONTROLS, PLAIN, Guided, Made, ScoresAlone
 
-#: Segments of a study picture: a few for the shape, the rest for what is around it.
+#: Segments to start from: a few for the shape, the rest for what is around it.
 PARTS = 10
 #: What a scorer may spend; the paper's own pipeline takes as many as its segments ask for.
 EVALUATIONS = 300
@@ -44,12 +44,12 @@ def paper(budget: str) -> usu.Settings:
 
 
 def studied(budget: str) -> usu.Settings:
-    """The same with few segments, all of them at once, and the mean as fill; chosen on validation pictures.
+    """The same from few segments, and the mean as fill; chosen on validation pictures.
 
     A blurred shape is the same shape inside, so blurring asks for its outline alone; and many segments of one evenly
     coloured shape differ in their scores for no reason that the outline knows of.
     """
-    return replace(paper(budget), parts=PARTS, depth=0, fill="mean")
+    return replace(paper(budget), parts=PARTS, fill="mean")
 
 
 def magnitude(model: Any, image: Tensor, label: int) -> Callable[[Tensor], Tensor]:
@@ -149,7 +149,7 @@ class OracleSegments:
     def __call__(self, scene: Any) -> Made:
         """Scores of the two sides, and one redistribution."""
         outline = usu.segment.from_labels(scene.truth.astype(np.int64))
-        settings = replace(studied(self.budget), segmenter=outline)
+        settings = replace(studied(self.budget), segmenter=outline, depth=0)
         return Guided(self.name, settings)(_Remembered(scene, self.memory))
 
 
