@@ -47,8 +47,8 @@ class Study:
     epochs_cnn: int | None = None
     epochs_mlp: int | None = None
     #: Pictures of the test split that are measured on the RRL models' gradients; and on everything else.
-    tested: int = 150
-    tested_others: int = 48
+    tested: int = 99
+    tested_others: int = 30
     variants: tuple[str, ...] = VARIANTS[1:]
     #: Half the side is a quarter of the training's time.
     variant_size: int = 112
