@@ -20,7 +20,7 @@ from torch.nn import functional
 
 import usu
 
-#: Only what is brighter counts: above every background and below every shape that decides.
+#: Only what is brighter counts: above every plain background and below every shape that decides.
 KNEE = 0.5
 #: Weights are 1 ± this, smooth, so that φ differs inside a shape and no segment is exactly flat.
 UNEVEN = 0.5
@@ -97,7 +97,10 @@ def bounds(
     upsamplers: Iterable[usu.types.Upsampler] = UPSAMPLERS,
     seed: int = 0,
 ) -> list[Bound]:
-    """Mass bounds and errors of every upsampler on an additive model; segments are the shape and the rest."""
+    """Mass bounds and errors of every upsampler on an additive model.
+
+    Those that read scores get exact ones of the true outline, an oracle: the bounds depend on masses alone.
+    """
     model = additive(pictures.images.shape[-1], seed=seed)
     values = shapley(model, pictures.images, pictures.labels)
     return [

@@ -84,28 +84,32 @@ def error_types(lost: Shown, invented: Shown, method: str = "bilinear") -> Figur
 
 
 def refinement(picture: np.ndarray, coarse: np.ndarray, result: usu.Upsampled, settings: usu.Settings) -> Figure:
-    """Depth by depth: segments, merged scores, where they change, and what a redistribution there would give."""
+    """Depth by depth: segments, their scores, merged ones, where they change, and what a redistribution would give."""
     rows, names = [], []
+    above, alpha = np.zeros(picture.shape), np.zeros(picture.shape)
     for depth, (labels, field) in enumerate(zip(result.segments, result.depth_scores, strict=True)):
         scores = np.asarray(field)[0]
+        own = (scores - alpha * above) / (1 - alpha)  # merged = α · above + (1 - α) · own, and α < 1
         change = np.abs(usu.heterogeneity(scores, settings.heterogeneity))
         marked = len(usu.boundary_segments(change, labels, settings.threshold))
         spread = usu.redistribute(
             coarse, scores, temperature=settings.temperature, budget=settings.budget, signed=settings.signed
         )
+        above, alpha = scores, usu.mixing(change, settings.center, settings.mixing)
         rows.append(
             [
                 Panel(picture, "gray", (0, 1), f"{labels.max() + 1} segments", labels),
+                Panel(own.clip(0, 1), "viridis", (0, 1)),
                 Panel(scores, "viridis", (0, 1)),
                 Panel(change, "magma", (0, max(1e-9, float(change.max()))), f"{marked} above {settings.threshold:g}"),
-                Panel(usu.mixing(change, settings.center, settings.mixing), "gray", (0, 1)),
+                Panel(alpha, "gray", (0, 1)),
                 heat(spread),
             ]
         )
         names.append(f"depth {depth}")
     return grid(
         rows,
-        columns=["segments", "scores Φ, merged", "|H|", "mixing α", "map"],
+        columns=["segments", "scores of this depth", "scores Φ, merged", "|H|", "mixing α", "map"],
         names=names,
         heading=f"Refinement by depth: {result.evaluations} model evaluations",
     )

@@ -3,12 +3,14 @@ rivals and controls.
 
 Names in the tables: ``usu``, ``iwmr`` and ``hybrid`` are the paper's operator with its three budgets and the scores of
 this study (`studied`, `Memory`); ``printed-*`` are the same budgets with the preset ``paper``, made for photographs;
-``cell`` and ``soft`` are our presets. Two oracles take the pipeline apart:
+``cell`` and ``soft`` are our presets. Three oracles take the pipeline apart:
 
-- ``oracle-segments-*``: the true outline as segments, scores still measured by the model. What it lacks to 1 is lost by
-  scores and operator; what ``usu`` lacks to it is lost by the segments.
 - ``oracle-scores-*``: the true outline *as* scores. Nothing is explained, the answer is handed in: a tautology, shown
-  because the paper's captions name it and because it is the operator's ceiling.
+  because the paper's captions name it and because what it lacks to 1 is lost by the operator.
+- ``oracle-shares-*``: the pipeline's own segments, each with its part of the true outline as score. What it lacks to
+  the first is lost by the segments, and what the pipeline lacks to it is lost by the scores.
+- ``oracle-segments-*``: the true outline as segments, scores measured by the model. There are two of them and scores
+  are scaled to [0, 1], so the model is asked for one bit: which side matters more.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ def paper(budget: str) -> usu.Settings:
 
 
 def studied(budget: str) -> usu.Settings:
-    """The same from few segments, and the mean as fill; chosen on validation pictures.
+    """The same from few segments, and the mean as fill; chosen on validation pictures (`choice`).
 
     A blurred shape is the same shape inside, so blurring asks for its outline alone; and many segments of one evenly
     coloured shape differ in their scores for no reason that the outline knows of.
@@ -79,7 +81,7 @@ class Memory:
             self.picture, self.known = name, {}
         # what the operator does with scores is left out, so that budgets share them, too
         scoring = replace(
-            settings, budget="iwmr", temperature=1.0, potential=None, base=None, max_gain=None, signed="flip"
+            settings, budget="iwmr", temperature=1.0, potential=None, base=None, max_gain=None, signed="flip", trace=0.0
         )
         if scoring not in self.known:
             model = scene.model if scoring.scoring == "gradient" else scene.forward
@@ -153,6 +155,27 @@ class OracleSegments:
         return Guided(self.name, settings)(_Remembered(scene, self.memory))
 
 
+@dataclass(frozen=True, eq=False)
+class OracleShares:
+    """The segments that the study's pipeline ends with, the part of each that is truth as its score."""
+
+    budget: Literal["usu", "iwmr"]
+    memory: Memory
+
+    @property
+    def name(self) -> str:
+        """Marked as an oracle."""
+        return f"oracle-shares-{self.budget}"
+
+    def __call__(self, scene: Any) -> Made:
+        """Segments, shared with the pipeline, and one redistribution."""
+        found = self.memory.scored(scene, studied(self.budget))
+        start, flat = time.perf_counter(), found.segments[-1].ravel()
+        share = np.bincount(flat, scene.truth.ravel()) / np.maximum(np.bincount(flat), 1)
+        pixel_map = redistributed(scene.coarse, share[found.segments[-1]], self.budget)
+        return Made(pixel_map, found.evaluations, found.seconds + time.perf_counter() - start)
+
+
 @dataclass(frozen=True)
 class OracleScores:
     """The truth as scores, 1 inside and 0 outside: a tautology, and the operator's ceiling."""
@@ -167,15 +190,25 @@ class OracleScores:
     def __call__(self, scene: Any) -> Made:
         """One redistribution; the model is not asked."""
         start = time.perf_counter()
-        settings = paper(self.budget)
-        pixel_map = usu.redistribute(
-            scene.coarse,
-            scene.truth.astype(float),
-            temperature=settings.temperature,
-            budget=settings.budget,
-            signed=settings.signed,
-        )
-        return Made(pixel_map, 0, time.perf_counter() - start)
+        return Made(redistributed(scene.coarse, scene.truth.astype(float), self.budget), 0, time.perf_counter() - start)
+
+
+def redistributed(coarse: np.ndarray, scores: np.ndarray, budget: str) -> np.ndarray:
+    """The paper's operator with one of its budgets."""
+    settings = paper(budget)
+    return usu.redistribute(
+        coarse, scores, temperature=settings.temperature, budget=settings.budget, signed=settings.signed
+    )
+
+
+def described(one: Any) -> dict[str, Any]:
+    """All that decides a method's maps, as plain values: what rows are kept for."""
+    if isinstance(one, Shared):
+        replaced = {name: getattr(one.inner, name, "real") for name in ("coarse", "scores")}
+        return replaced | {"unsigned": one.memory.unsigned} | one.inner.settings.described()
+    if isinstance(one, (OracleSegments, OracleShares, OracleScores)):
+        return {"kind": type(one).__name__} | studied(one.budget).described()
+    return {"kind": type(one).__name__}
 
 
 def methods(groups: Sequence[str] = GROUPS, *, evaluations: int = EVALUATIONS) -> list[Any]:
@@ -214,10 +247,14 @@ def methods(groups: Sequence[str] = GROUPS, *, evaluations: int = EVALUATIONS) -
             *(Shared(Guided(f"printed-{name}", paper(name)), memory) for name in ("usu", "iwmr")),
             *(Shared(Guided(name, sampled(name)), memory) for name in ("cell", "soft")),
         ],
-        "oracles": [*map(OracleSegments, ("usu", "iwmr")), *map(OracleScores, ("usu", "iwmr"))],
+        "oracles": [
+            *map(OracleSegments, ("usu", "iwmr")),
+            *(OracleShares(name, unsigned) for name in ("usu", "iwmr")),
+            *map(OracleScores, ("usu", "iwmr")),
+        ],
         "rivals": [one for name, one in plain.items() if name not in INTERPOLATIONS],
         "controls": [
-            *(Shared(one, unsigned) for one in replaced),
+            *(Shared(one, unsigned) for one in (*replaced, ScoresAlone("usu-scores-alone", studied("usu")))),
             *(Shared(one, memory) for one in theirs),
         ],
     }

@@ -12,9 +12,12 @@ from pathlib import Path
 from experiments.synthetic.tables import METRICS, PAPER_FULL, read_csv
 
 #: Parts of the page that are a CSV file as it is.
-AS_THEY_ARE = ("desiderata", "models", "additive", "identical", "sweep")
+AS_THEY_ARE = ("desiderata", "models", "additive", "identical", "sweep", "choice")
 #: Shown where the paper has no numbers.
-SHOWN = ("nearest", "bilinear", "guided", "joint-bilateral", "usu", "iwmr", "cell", "soft", "oracle-segments-usu")
+SHOWN = (
+    "nearest", "bilinear", "guided", "joint-bilateral", "usu", "iwmr", "printed-usu", "printed-iwmr", "cell", "soft",
+    "oracle-shares-usu",
+)  # fmt: skip
 
 
 def shape_markdown(records: Iterable[Mapping[str, object]], *, paper: str = "paper", only: bool = False) -> str:
@@ -80,19 +83,24 @@ def filled(page: str, parts: Mapping[str, str]) -> str:
     return page
 
 
-def main() -> None:
-    results, page = map(Path, sys.argv[1:3])
+def parts(results: Path) -> dict[str, str]:
+    """Everything that is measured, by the name of its place."""
     shapes = read_csv(results / "shapes.csv")
     own = [row for row in shapes if row["model"] in PAPER_FULL and row["source"] == "gradient"]
     others = [row for row in shapes if row not in own and row["method"] in SHOWN]
-    parts = {
+    return {
         "main": shape_markdown(own, paper="paper_main", only=True), "full": shape_markdown(own, only=True),
         "claims": claims_markdown(read_csv(results / "claims.csv")),
         "everybody": shape_markdown(own), "others": shape_markdown(others),
         **{name: plain_markdown(read_csv(results / f"{name}.csv")) for name in AS_THEY_ARE},
     }  # fmt: skip
-    page.write_text(filled(page.read_text(encoding="utf-8"), parts), encoding="utf-8")
-    print(f"{page}: {len(parts)} parts written from {results}")
+
+
+def main() -> None:
+    results, page = map(Path, sys.argv[1:3])
+    written = parts(results)
+    page.write_text(filled(page.read_text(encoding="utf-8"), written), encoding="utf-8")
+    print(f"{page}: {len(written)} parts written from {results}")
 
 
 def _short(value: object) -> str:

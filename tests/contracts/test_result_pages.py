@@ -9,6 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from experiments.synthetic.page import filled, parts
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -48,3 +49,10 @@ def test_the_page_shows_the_means(page: str, table: str, block: str) -> None:
                 assert math.isclose(float(number[1]), mean, rel_tol=0.5 if "e" in cell else 1e-4, abs_tol=5.1e-4)
             compared += 1
     assert compared == (len(rows) - 2) * (len(heads) - 1) > 100
+
+
+def test_the_controlled_study_shows_what_it_measured() -> None:
+    page = (DOCS / "synthetic-study.md").read_text(encoding="utf-8")
+    written = parts(DOCS / "results" / "synthetic")
+    assert len(written) == page.count("<!-- measured:")
+    assert filled(page, written) == page

@@ -65,8 +65,13 @@ def test_refinement_has_a_row_per_depth() -> None:
     result = usu.upsample(coarse, image, lambda batch: batch.flatten(1).sum(1)[:, None], 0, preset="paper", parts=9)
     figure = figures.refinement(image[0].numpy(), coarse, result, settings)
     drawn = fields(figure)
-    assert len(drawn) == 5 * len(result.segments) > 5
+    assert len(drawn) == 6 * len(result.segments) > 6
     np.testing.assert_allclose(drawn[1], result.depth_scores[0][0])
+    np.testing.assert_allclose(drawn[2], result.depth_scores[0][0])
+    # a depth's own scores are constant on its segments; merged ones are not
+    for labels, own in zip(result.segments, drawn[1::6], strict=True):
+        assert max(np.ptp(own[labels == label]) for label in np.unique(labels)) < 1e-6
+    assert max(np.ptp(drawn[8][result.segments[1] == label]) for label in np.unique(result.segments[1])) > 1e-3
     # the last map is the pipeline's own
     np.testing.assert_allclose(drawn[-1], result.pixel_map)
     assert f"{result.segments[-1].max() + 1} segments" in texts(figure)

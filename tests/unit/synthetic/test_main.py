@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from experiments.synthetic import __main__ as study
-from experiments.synthetic import demonstrations
+from experiments.synthetic import choice, demonstrations
 from experiments.synthetic.methods import Memory, Shared, methods, paper
 from experiments.synthetic.page import AS_THEY_ARE
 from experiments.synthetic.page import main as fill_page
-from experiments.synthetic.tables import read_csv
+from experiments.synthetic.tables import CLAIMING, read_csv
 
 import usu
 from usu.bench import Guided
@@ -33,7 +33,15 @@ def small(budget: str) -> usu.Settings:
 def few(groups, *, evaluations: int) -> list:
     """The methods that every table needs."""
     memory = Memory()
-    return methods(["interpolations"]) + [Shared(Guided(name, small(name)), memory) for name in ("usu", "iwmr")]
+    named = (("usu", "usu"), ("iwmr", "iwmr"), ("printed-usu", "usu"), ("printed-iwmr", "iwmr"))
+    return methods(["interpolations"]) + [Shared(Guided(name, small(of)), memory) for name, of in named]
+
+
+def twins() -> study.identical.Twins:
+    """Three shapes in one place."""
+    kinds = study.identical.KINDS
+    polygons = tuple(study.identical.Polygon(kind, 16.0, 16.0, 6.0, 0.0) for kind in kinds)
+    return study.identical._explained(polygons, 32, 2)
 
 
 def remember(figure, folder: Path, name: str) -> None:
@@ -50,6 +58,8 @@ def out(tmp_path_factory) -> Path:
         patch.setattr(study, "methods", few)
         patch.setattr(demonstrations, "paper", small)
         patch.setattr(study, "save", remember)
+        patch.setattr(choice, "PARTS", (4,))
+        patch.setattr(study.identical, "search", lambda **_: [twins()])  # the search is tested with it
         study.run(TINY, folder)
     return folder
 
@@ -63,7 +73,8 @@ def test_every_table_and_figure_is_written(out) -> None:
     assert found == {(name, "gradient") for name in models} | {(f"{n}-cnn", "gradcam") for n in ("vanilla", "rrl")}
     assert {row["grid"] for row in shapes} == {"2", "4"}
     claims = read_csv(out / "claims.csv")
-    assert len(claims) == int(claims[0]["family"]) == 2 * 2 * 3 * 2 * 4
+    assert len(claims) == int(claims[0]["family"]) == 2 * 2 * 3 * 4 * len(CLAIMING)
+    assert len(read_csv(out / "choice.csv")) == 2 * 2 * 2
     assert [row["strength"] for row in read_csv(out / "sweep.csv")] == ["0", "0.01", "0.1", "1"] * 3 * 2
     worst = [float(r["worst"]) for r in shapes if (r["method"], r["metric"]) == ("usu", "mass-error")]
     assert len(worst) == 6 * 2
@@ -78,8 +89,8 @@ def test_every_table_and_figure_is_written(out) -> None:
     bounds = {(row["grid"], row["upsampler"]): float(row["excess_worst"]) for row in read_csv(out / "additive.csv")}
     assert bounds["4", "usu"] < 1e-12 < bounds["4", "bilinear"]
     panels = {path.name: int(path.read_text()) for path in (out / "figures").iterdir()}
-    assert panels.pop("refinement") in (5, 10, 15)  # a row per depth, as the scores have it
-    assert panels == {"upsampling-errors": 8 + 5, "error-types": 10, "qualitative": 9 * 8}
+    assert panels.pop("refinement") in (6, 12, 18)  # a row per depth, as the scores have it
+    assert panels == {"upsampling-errors": 8 + 5, "error-types": 10, "qualitative": 9 * 8, "identical": 3 * 4}
 
 
 def test_what_ran_is_written_down(out) -> None:
@@ -99,6 +110,14 @@ def test_a_second_run_measures_nothing_again(out, monkeypatch) -> None:
     assert {path: path.read_bytes() for path in (out / "rows").iterdir()} == before
 
 
+def test_rows_of_another_pipeline_are_refused(out, monkeypatch) -> None:
+    monkeypatch.setattr(study, "methods", few)
+    monkeypatch.setattr(sys.modules[__name__], "small", lambda budget: replace(paper(budget), parts=8, depth=1))
+    found, tests, _ = study.models(TINY, out)
+    with pytest.raises(ValueError, match="made with another methods"):
+        study.rows_of(TINY, out, "rrl-cnn", "gradcam", found["rrl-cnn"], tests["rrl-cnn"])
+
+
 def test_the_page_is_filled_from_the_results(out, tmp_path, monkeypatch, capsys) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
@@ -107,7 +126,7 @@ def test_the_page_is_filled_from_the_results(out, tmp_path, monkeypatch, capsys)
     text = page.read_text(encoding="utf-8")
     assert "| rrl-cnn | gradcam | usu |" in text
     assert text.count("<!-- measured:") == 5 + len(AS_THEY_ARE)
-    assert "10 parts" in capsys.readouterr().out
+    assert "11 parts" in capsys.readouterr().out
 
 
 def test_the_two_settings_differ_in_size_and_not_in_kind() -> None:

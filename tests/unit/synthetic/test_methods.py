@@ -13,7 +13,9 @@ from experiments.synthetic.methods import (
     Memory,
     OracleScores,
     OracleSegments,
+    OracleShares,
     Shared,
+    described,
     magnitude,
     methods,
     paper,
@@ -148,6 +150,43 @@ def test_the_oracle_of_segments_asks_the_model_which_side_matters(truth) -> None
         assert made.evaluations == sum(asked) == 4
         # with the right segments the wrong side wins, if that is where the model looks
         assert (made.pixel_map[truth].mean() > made.pixel_map[~truth].mean()) is np.bool_(inside)
+
+
+def test_the_oracle_of_shares_has_the_pipelines_segments_and_the_truths_scores(truth) -> None:
+    model, memory = Bright(), Memory(unsigned=True)
+    (scene,) = scenes(truth, model, (4,))
+    pipeline = Shared(Guided("usu", studied("usu")), memory)(scene)
+    asked = model.asked
+    made = OracleShares("usu", memory)(scene)
+    assert model.asked == asked  # the segments are known already
+    assert made.evaluations == pipeline.evaluations
+    segments = memory.scored(scene, studied("usu")).segments[-1]
+    inside, outside = truth & (segments == segments[14, 17]), ~truth & (segments == segments[0, 0])
+    assert made.pixel_map[inside].min() > made.pixel_map[outside].max()
+    assert usu.metrics.iou(made.pixel_map, truth) <= 1
+    # a truth that is one of the segments is found without any loss
+    own = replace(scene, truth=segments == segments[14, 17], coarse=np.ones((1, 1)))
+    assert usu.metrics.iou(OracleShares("usu", memory)(own).pixel_map, own.truth) == 1
+
+
+def test_what_decides_a_map_is_described() -> None:
+    found = {one.name: described(one) for one in methods(evaluations=60)}
+    assert found["usu"]["parts"] == 10
+    assert found["usu"]["unsigned"] is True
+    assert found["usu-permuted-scores"] == found["usu"] | {"scores": "permuted"}
+    assert found["oracle-segments-usu"] != found["oracle-segments-iwmr"]
+    assert found["cell"]["evaluations"] == 60
+
+
+def test_presets_share_their_scores(truth) -> None:
+    model = Bright()
+    (scene,) = scenes(truth, model, (4,))
+    by_name = {one.name: one for one in methods(evaluations=60)}
+    by_name["cell"](scene)
+    asked = model.asked
+    for name in ("soft", "scores-alone", "area-iwmr", "cell-permuted-scores"):
+        by_name[name](scene)
+    assert model.asked == asked
 
 
 def test_the_oracle_of_scores_is_the_truth_handed_in(truth) -> None:
