@@ -63,6 +63,22 @@ def claims_markdown(records: Iterable[Mapping[str, str]]) -> str:
     return "\n".join(lines)
 
 
+def losses_markdown(records: Iterable[Mapping[str, str]]) -> str:
+    """Where the IoU goes that is missing to 1: the operator, the segments or the scores, from the oracles."""
+    known = {(row["model"], int(row["grid"]), row["method"]): float(row["mean"]) for row in records
+             if row["metric"] == "iou" and row["source"] == "gradient"}  # fmt: skip
+    heads = ("model", "grid", "method", "IoU", "lost by the operator", "by the segments", "by the scores")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    for model, grid, method in known:
+        steps = (1.0, *(known.get((model, grid, f"oracle-{of}-{method}")) for of in ("scores", "shares")))
+        if model in PAPER_FULL and None not in steps:
+            found = known[model, grid, method]
+            lost = [before - after for before, after in zip(steps, (*steps[1:], found), strict=True)]
+            cells = (model, f"{grid} x {grid}", method, f"{found:.3f}", *(f"{part:.3f}" for part in lost))
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def plain_markdown(records: Sequence[Mapping[str, object]]) -> str:
     """Any records as they are."""
     columns = list(dict.fromkeys(name for record in records for name in record))
@@ -91,7 +107,7 @@ def parts(results: Path) -> dict[str, str]:
     return {
         "main": shape_markdown(own, paper="paper_main", only=True), "full": shape_markdown(own, only=True),
         "claims": claims_markdown(read_csv(results / "claims.csv")),
-        "everybody": shape_markdown(own), "others": shape_markdown(others),
+        "losses": losses_markdown(shapes), "everybody": shape_markdown(own), "others": shape_markdown(others),
         **{name: plain_markdown(read_csv(results / f"{name}.csv")) for name in AS_THEY_ARE},
     }  # fmt: skip
 

@@ -125,8 +125,8 @@ def test_the_page_is_filled_from_the_results(out, tmp_path, monkeypatch, capsys)
     fill_page()
     text = page.read_text(encoding="utf-8")
     assert "| rrl-cnn | gradcam | usu |" in text
-    assert text.count("<!-- measured:") == 5 + len(AS_THEY_ARE)
-    assert "11 parts" in capsys.readouterr().out
+    assert text.count("<!-- measured:") == 6 + len(AS_THEY_ARE)
+    assert "12 parts" in capsys.readouterr().out
 
 
 def test_the_two_settings_differ_in_size_and_not_in_kind() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from experiments.synthetic import tables
-from experiments.synthetic.page import claims_markdown, filled, plain_markdown, shape_markdown
+from experiments.synthetic.page import claims_markdown, filled, losses_markdown, plain_markdown, shape_markdown
 from experiments.synthetic.tables import (
     claim_records,
     desiderata_records,
@@ -133,6 +133,18 @@ def test_claims_are_tested_against_every_interpolation_in_one_family() -> None:
     (line,) = [line for line in text.splitlines() if "| iou | iwmr |" in line]
     assert "| bilinear |" in line  # the best of them
     assert line.endswith("| 3 of 4 |")
+
+
+def test_what_is_missing_is_lost_in_one_of_three_steps() -> None:
+    ious = {"oracle-scores-usu": 0.9, "oracle-shares-usu": 0.7, "usu": 0.65, "bilinear": 0.6}
+    rows = [
+        {"model": "rrl-cnn", "source": source, "grid": "7", "method": method, "metric": metric, "mean": str(value)}
+        for method, value in ious.items()
+        for source in ("gradient", "gradcam")
+        for metric in ("iou", "concentration")
+    ]
+    lines = losses_markdown(rows).splitlines()
+    assert lines[2:] == ["| rrl-cnn | 7 x 7 | usu | 0.650 | 0.100 | 0.200 | 0.050 |"]
 
 
 def test_plain_markdown() -> None:
