@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.onnx import from_onnx, undivided
+from usu.onnx import OnnxModel, from_onnx, undivided
 from usu.readout import Link, Target, checked_link, checked_target, read, top_class
 from usu.types import Array
 
@@ -76,7 +76,11 @@ class Engine:
         values: list[Tensor] = []
         done, runner = 0, self
         with undisturbed(self.model, self.device or image.device), undivided(self.model), torch.no_grad():
-            while done < count:
+            if isinstance(self.model, OnnxModel) and self.model.workers > 1:
+                chunk = max(1, chunk // self.model.workers)
+                values = self._side_by_side(self.model, build, count, chunk, progress)
+                done = sum(map(len, values))
+            while done < count:  # one after the other: all of them, or what did not fit
                 rows = slice(done, min(done + chunk, count))
                 size = rows.stop - rows.start
                 part = runner._try(build, rows)
@@ -123,6 +127,23 @@ class Engine:
         check.finite("image", image)
         return image if self.device is None else image.to(self.device)
 
+    def _side_by_side(
+        self, model: OnnxModel, build: Callable[[slice], Tensor], count: int, chunk: int, progress: Progress | None
+    ) -> list[Tensor]:
+        """Values of the chunks, several of them on their way at once; what did not fit in memory is missing."""
+        values: list[Tensor] = []
+        spans = [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]
+        try:
+            outputs = model.outputs(build(rows).contiguous() for rows in spans)
+            for rows, output in zip(spans, outputs, strict=True):
+                values.append(read(output, self.target or (), self.link, rows.stop - rows.start))
+                if progress is not None:
+                    progress(rows.stop, count)
+        except (RuntimeError, MemoryError) as error:
+            if _ran_out(error) is None:
+                raise
+        return values
+
     def _try(self, build: Callable[[slice], Tensor], rows: slice) -> tuple[Tensor, bool | None] | str:
         """The chunk's values, or the reason why it did not fit. Returning drops the failed batch before a retry."""
         try:
@@ -130,11 +151,9 @@ class Engine:
             output, channels_last = self._call(batch)
             return read(output, self.target or (), self.link, len(batch)), channels_last
         except (RuntimeError, MemoryError) as error:
-            text = str(error).strip() or type(error).__name__
-            full = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError))
-            if not full and not any(words in text.lower() for words in _OUT_OF_MEMORY):
+            reason = _ran_out(error)
+            if reason is None:
                 raise
-            reason = text.splitlines()[0]
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         return reason
@@ -240,6 +259,13 @@ def _default_chunk(image: Tensor, device: torch.device | None) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         most = min(_GPU_PICTURES, int(free / 2 / (4 * _ACTIVATIONS * _NUMBERS)))
     return max(1, min(256, most * _NUMBERS // image.numel()))
+
+
+def _ran_out(error: Exception) -> str | None:
+    """The first line of the reason if memory ran out; None if it was something else."""
+    text = str(error).strip() or type(error).__name__
+    full = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError))
+    return text.splitlines()[0] if full or any(words in text.lower() for words in _OUT_OF_MEMORY) else None
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +32,28 @@ class OnnxModel:
     dtype: Any
     #: Pictures per pass of a fixed export; None where any number will do.
     batch: int | None
+    #: Passes at a time, each in a thread of its own.
+    workers: int = 1
 
     def __call__(self, batch: Tensor) -> Tensor:
         """The output as a tensor on the CPU."""
+        return torch.cat(list(self.outputs(batch.split(max(1, -(-len(batch) // self.workers))))))
+
+    def outputs(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The output of each, in order; the next ones are made and on their way while one is waited for."""
+        if self.workers == 1:
+            yield from map(self._run, batches)
+            return
+        waiting: deque[Future[Tensor]] = deque()
+        with ThreadPoolExecutor(self.workers) as pool:
+            for batch in batches:
+                waiting.append(pool.submit(self._run, batch))
+                if len(waiting) > self.workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+    def _run(self, batch: Tensor) -> Tensor:
         pictures = np.ascontiguousarray(batch.detach().cpu().numpy(), dtype=self.dtype)
         size = self.batch or len(pictures)
         parts = []
@@ -47,10 +68,13 @@ class OnnxModel:
 def from_onnx(model: str | Path | Any) -> OnnxModel:
     """A model from an ``.onnx`` file or an existing ``onnxruntime.InferenceSession``.
 
-    A file gets as many threads as torch has at this moment; a session keeps its own.
+    A file is asked about as many batches at a time as torch has threads at this moment, each in one thread: two of two
+    pictures side by side take less than one after the other with two threads each (7.0 and 8.8 ms a picture,
+    EfficientNet-Lite0, two cores, one run in turns). A session is asked as it is.
 
     Needs the extra ``onnx``. The result goes wherever a model goes: ``engine(from_onnx("net.onnx"), target=3)``.
     """
+    workers = 1
     if isinstance(model, (str, Path)):
         if not Path(model).is_file():
             raise FileNotFoundError(
@@ -60,10 +84,9 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
             import onnxruntime
         except ImportError:
             raise MissingExtraError("onnxruntime", "onnx", "Running an ONNX model") from None
+        workers = torch.get_num_threads()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        # its threads share the cores with torch's, which make the batches: whoever waits should sleep, not spin
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.intra_op_num_threads = 1
         model = onnxruntime.InferenceSession(str(model), options, providers=onnxruntime.get_available_providers())
     if not hasattr(model, "get_inputs"):
         raise TypeError(
@@ -84,6 +107,7 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
         output="logits" if "logits" in outputs else outputs[0],
         dtype=_DTYPES[inputs[0].type],
         batch=size if isinstance(size, int) else None,
+        workers=workers,
     )
 
 
@@ -91,8 +115,8 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
 def undivided(model: object) -> Iterator[None]:
     """One torch thread inside, where ``model`` is an `OnnxModel`; as many as before afterwards.
 
-    ONNX Runtime has threads of its own. Torch's, which stay awake for a while after every batch they helped to make,
-    would hold the cores they need: 10.0 ms a picture instead of 8.6 (EfficientNet-Lite0, two cores, one run in turns).
+    ONNX Runtime is asked in threads of its own. Torch's, which stay awake for a while after every batch they helped to
+    make, would hold the cores they need.
     """
     threads = torch.get_num_threads()
     if not isinstance(model, OnnxModel) or threads == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,7 @@ def two_threads():
 
 def test_torch_makes_batches_with_one_thread_while_onnx_runtime_works(two_threads, net, tmp_path):
     model = from_onnx(exported(net, tmp_path / "net.onnx", "n"))
-    assert model.session.get_session_options().intra_op_num_threads == 2
+    assert (model.workers, model.session.get_session_options().intra_op_num_threads) == (2, 1)
     seen = []
 
     def build(rows: slice) -> torch.Tensor:
@@ -181,3 +182,59 @@ def test_torch_makes_batches_with_one_thread_while_onnx_runtime_works(two_thread
     with pytest.raises(KeyError):
         engine(model, 1).evaluate(IMAGE, 3, broken)
     assert torch.get_num_threads() == 2
+
+
+def test_passes_side_by_side_give_what_passes_in_a_row_give(two_threads, net, tmp_path):
+    path = exported(net, tmp_path / "net.onnx", "n")
+    parallel, serial = from_onnx(path), replace(from_onnx(path), workers=1)
+    batch = torch.rand(11, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(parallel(batch), serial(batch), atol=1e-6)
+    assert torch.allclose(parallel(batch[:1]), serial(batch[:1]), atol=1e-6)
+    told, built = [], []
+
+    def build(rows: slice) -> torch.Tensor:
+        built.append(rows)
+        return batch[rows]
+
+    asked = engine(parallel, 1, chunk=4)
+    values = asked.evaluate(batch[0], 11, build, progress=lambda done, total: told.append((done, total)))
+    assert torch.allclose(values[:, 0].float(), serial(batch)[:, 1], atol=1e-6)
+    assert [(rows.start, rows.stop) for rows in built] == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10), (10, 11)]
+    assert told == [(2, 11), (4, 11), (6, 11), (8, 11), (10, 11), (11, 11)]
+
+
+def test_only_a_few_batches_are_made_ahead(two_threads, net, tmp_path):
+    model = from_onnx(exported(net, tmp_path / "net.onnx", "n"))
+    made = []
+
+    def batches():
+        for number in range(20):
+            made.append(number)
+            yield IMAGE[None]
+
+    outputs = model.outputs(batches())
+    next(outputs)
+    assert len(made) == 3  # two on their way, one waited for
+    assert len(list(outputs)) == 19
+
+
+def test_what_did_not_fit_side_by_side_is_repeated_in_a_row(two_threads, net, tmp_path):
+    model = from_onnx(exported(net, tmp_path / "net.onnx", "n"))
+    batch = torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    failed = []
+
+    def build(rows: slice) -> torch.Tensor:
+        if rows.start == 4 and not failed:
+            failed.append(rows)
+            raise RuntimeError("out of memory")
+        return batch[rows]
+
+    values = engine(model, 1, chunk=4).evaluate(batch[0], 9, build)
+    assert failed
+    assert torch.allclose(values[:, 0].float(), model(batch)[:, 1], atol=1e-6)
+
+    def broken(rows: slice) -> torch.Tensor:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        engine(model, 1).evaluate(IMAGE, 3, broken)
