@@ -1,4 +1,7 @@
-"""Candidates that are not a setting of the pipeline, as contenders of `usu.evaluate`; none of them became a preset."""
+"""Candidates that are not a setting of the pipeline, as contenders of `usu.evaluate`. None of them became a preset.
+
+Evaluations are those of the scores and one for the layers: `Based` looks at more of them, and could do so in one pass.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +76,9 @@ class Fitted:
     def _effects(self, model: Any, image: Tensor, segments: np.ndarray, evaluations: int) -> Tensor:
         engine = usu.forward.engine(model, target=0)
         return usu.score.sampled(
-            engine, image, segments, evaluations=evaluations, keep_probability=self.keep, strength=self.strength
-        ).values
+            engine, image, segments, evaluations=evaluations, keep_probability=self.keep, strength=self.strength,
+            fill=self.settings.fill, seed=self.settings.seed,
+        ).values  # fmt: skip
 
 
 def _slope(scene: Any) -> Tensor:
