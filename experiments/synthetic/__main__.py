@@ -166,7 +166,7 @@ def run(study: Study, out: Path) -> None:
     measurements = {
         (name, source): rows_of(study, out, name, source, made, tests[name])
         for name, made in found.items()
-        for source in (("gradient", "gradcam") if name.endswith("-cnn") else ("gradient",))
+        for source in (("gradient", "gradcam") if name == "rrl-cnn" else ("gradient",))
     }
     done("rows")
     shape = [
