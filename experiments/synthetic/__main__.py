@@ -69,7 +69,7 @@ class Study:
 FULL = Study()
 #: Everything in small: a machine of two cores needs minutes.
 QUICK = Study(
-    name="synthetic-quick", size=56, count=600, epochs_cnn=12, epochs_mlp=40, tested=12, tested_others=6, chosen=3,
+    name="synthetic-quick", size=56, count=600, epochs_cnn=12, epochs_mlp=40, tested=9, tested_others=5, chosen=3,
     variants=("off-centre",), variant_size=56, sweep=(32, 150, 4, 10), evaluations=120,
     candidates=400, photographs=("chelsea",),
 )  # fmt: skip
