@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import product
 
 import numpy as np
 from experiments.synthetic.coarse import coarse_maps
 from experiments.synthetic.measures import samples
-from experiments.synthetic.methods import Memory, paper, redistributed
+from experiments.synthetic.methods import AT, magnitude, paper, redistributed
 from experiments.synthetic.shapes import Pictures
 from torch import nn
 
 import usu
-from usu.bench.scene import scene_of
+from usu.bench import Sample
 
 PARTS, FILLS, SIGNS = (6, 10, 20, 50), ("mean", "blur"), ("unsigned", "signed")
 
@@ -27,25 +27,27 @@ def choice(models: Mapping[str, nn.Module], validation: Pictures, grids: Sequenc
     records = []
     for name, model in models.items():
         coarse = {grid: coarse_maps(model, validation.images, validation.labels, grid) for grid in grids}
-        scenes = [
-            scene_of(one, model, model, source="gradcam", layer=None, seed=0) for one in samples(validation, coarse)
-        ]
-        for sign in SIGNS:
-            for fill in FILLS:
-                for parts in PARTS:
-                    memory, found = Memory(unsigned=sign == "unsigned"), []
-                    for scene in scenes:
-                        settings = replace(paper("usu"), parts=parts, fill=fill, depth=0)
-                        field = memory.scored(scene, settings).scores
-                        found.append([value for budget in ("usu", "iwmr") for value in _measured(scene, field, budget)])
-                    heads = ("usu_iou", "usu_concentration", "iwmr_iou", "iwmr_concentration")
-                    about = {"model": name, "scores": sign, "fill": fill, "segments": parts}
-                    records.append(
-                        about | {"pictures": len(validation)} | dict(zip(heads, np.mean(found, 0), strict=True))
-                    )
+        made = samples(validation, coarse)
+        for sign, fill, parts in product(SIGNS, FILLS, PARTS):
+            settings = replace(paper("iwmr"), parts=parts, fill=fill, depth=0)
+            fields: dict[str, np.ndarray] = {}
+            found = []
+            for one in made:
+                picture = one.name.rpartition(AT)[0]  # grids share the scores
+                if picture not in fields:
+                    fields[picture] = _field(model, one, settings, sign)
+                found.append([value for budget in ("usu", "iwmr") for value in _measured(one, fields[picture], budget)])
+            heads = ("usu_iou", "usu_concentration", "iwmr_iou", "iwmr_concentration")
+            about = {"model": name, "scores": sign, "fill": fill, "segments": parts, "pictures": len(validation)}
+            records.append(about | dict(zip(heads, np.mean(found, 0), strict=True)))
     return records
 
 
-def _measured(scene: Any, field: np.ndarray, budget: str) -> tuple[float, float]:
-    pixel_map = redistributed(scene.coarse, field, budget)
-    return usu.metrics.iou(pixel_map, scene.truth), usu.metrics.concentration(pixel_map, scene.truth)
+def _field(model: nn.Module, one: Sample, settings: usu.Settings, sign: str) -> np.ndarray:
+    target = magnitude(model, one.image, one.target) if sign == "unsigned" else one.target
+    return usu.upsample(np.ones((1, 1)), one.image, model, target, preset=settings, picture=one.picture).scores
+
+
+def _measured(one: Sample, field: np.ndarray, budget: str) -> tuple[float, float]:
+    pixel_map, truth = redistributed(one.coarse.numpy(), field, budget), one.truth.numpy()
+    return usu.metrics.iou(pixel_map, truth), usu.metrics.concentration(pixel_map, truth)
