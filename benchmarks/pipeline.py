@@ -7,8 +7,10 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import onnxruntime
 import torch
 from skimage import data
 from torch import Tensor
@@ -39,7 +41,7 @@ def fast(loaded: Loaded, image: Tensor) -> None:
         ("ours, layer named", loaded.layer, lambda: _smooth(loaded.model, image, loaded.layer)),
         ("pytorch-grad-cam's, layer named", loaded.layer, _pytorch_grad_cam(loaded, image)),
     ):
-        whole = lambda at=layer: usu.explain(loaded.model, image, layer=at, preset="fast")  # noqa: E731
+        whole = partial(usu.explain, loaded.model, image, layer=layer, preset="fast")
         taken = [(best(plain, 1), best(whole, 1)) for _ in range(15)]
         ratio = sorted(theirs / ours for ours, theirs in taken)[7]
         shortest = [min(times) * 1e3 for times in zip(*taken, strict=True)]
@@ -105,10 +107,11 @@ def main() -> None:
             (PLAIN, loaded.model, {"channels_last": False, "chunk": 16}),
             (CHUNKED, loaded.model, {"channels_last": False}),
             ("eager torch, channels last", loaded.model, {"channels_last": True}),
-            ("ONNX Runtime", usu.forward.from_onnx(path), {}),
+            ("ONNX Runtime, all threads in one pass", usu.forward.from_onnx(onnxruntime.InferenceSession(path)), {}),
+            ("ONNX Runtime, passes side by side", usu.forward.from_onnx(path), {}),
         ):
             asked = usu.forward.engine(model, target, **settings)
-            run = lambda a=asked: usu.score.sampled(a, image, segments, evaluations=EVALUATIONS)  # noqa: E731
+            run = partial(usu.score.sampled, asked, image, segments, evaluations=EVALUATIONS)
             scores[name] = run().values
             timings[name] = best(run)
     print("\n## sampled scores, 300 evaluations\n")

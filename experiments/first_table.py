@@ -37,10 +37,15 @@ def wide(table: Table, path: Path) -> None:
         writer.writerows(lines.values())
 
 
+def spent(table: Table) -> dict[str, float]:
+    """Evaluations of each upsampler, the mean over its pictures."""
+    each = {(row.upsampler, row.picture): row.evaluations for row in table.rows}
+    return {name: float(np.mean([n for (own, _), n in each.items() if own == name])) for name in table.upsamplers}
+
+
 def means(table: Table, found: Report) -> str:
     """Upsamplers in rows, metrics in columns."""
-    each = {(row.upsampler, row.picture): row.evaluations for row in table.rows}
-    spent = {name: np.mean([n for (own, _), n in each.items() if own == name]) for name in table.upsamplers}
+    cost = spent(table)
     arrows = {"higher": "↑", "lower": "↓"}
     heads = [f"{name} {arrows[by_name(name).better]}" for name in table.metrics]
     text = [f"| upsampler | evaluations | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
@@ -50,7 +55,7 @@ def means(table: Table, found: Report) -> str:
             mark = "" if name == "bilinear" else MARKS[found[metric][name].verdict]
             mean = np.nanmean(table.values(metric)[name])
             cells.append(f"{mean:.3f}{mark}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{mean:.0e}{mark}")
-        text.append(f"| {name} | {spent[name]:.0f} | {' | '.join(cells)} |")
+        text.append(f"| {name} | {cost[name]:.0f} | {' | '.join(cells)} |")
     return "\n".join(text)
 
 

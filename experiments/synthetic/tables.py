@@ -13,8 +13,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from experiments.first_table import spent
 from experiments.synthetic.additive import Bound
 from experiments.synthetic.measures import BETTER, of_grid
+from experiments.synthetic.methods import INTERPOLATIONS
 
 import usu
 from usu.bench import Table
@@ -78,8 +80,7 @@ def shape_records(
         rows = of_grid(table, grid)
         values = {metric: (BETTER[metric], rows.values(metric)) for metric in rows.metrics}
         found = report(values, resamples=resamples)
-        each = {(row.upsampler, row.picture): row.evaluations for row in rows.rows}
-        spent = {name: float(np.mean([n for (own, _), n in each.items() if own == name])) for name in rows.upsamplers}
+        cost = spent(rows)
         for metric, (better, columns) in values.items():
             for method, column in columns.items():
                 record: Record = {
@@ -89,7 +90,7 @@ def shape_records(
                     "paper_main": paper_value(PAPER_MAIN, model, method, metric),
                     "mean": float(np.nanmean(column)) if not np.isnan(column).all() else None,
                     "worst": _worst(column, better), "pictures": int((~np.isnan(column)).sum()),
-                    "evaluations": spent[method],
+                    "evaluations": cost[method],
                 }  # fmt: skip
                 if method != "bilinear":
                     row = found[metric][method]
@@ -105,15 +106,14 @@ def shape_records(
 
 def claim_records(tables: Mapping[str, Table], grids: Sequence[int], *, resamples: int = 10_000) -> list[Record]:
     """`CLAIMING` against every interpolation, one by one, on the paper's three metrics: a single family of tests."""
-    rivals = ("nearest", "bilinear", "bicubic", "lanczos3")
-    family = len(tables) * len(grids) * len(METRICS) * len(rivals) * len(CLAIMING)
+    family = len(tables) * len(grids) * len(METRICS) * len(INTERPOLATIONS) * len(CLAIMING)
     records: list[Record] = []
     for model, table in tables.items():
         for grid in grids:
             rows = of_grid(table, grid)
             for metric in METRICS:
                 columns = rows.values(metric)
-                for rival in rivals:
+                for rival in INTERPOLATIONS:
                     pair = {name: columns[name] for name in (rival, *CLAIMING)}
                     found = report({metric: (BETTER[metric], pair)}, rival, family=family, resamples=resamples)
                     for method in CLAIMING:

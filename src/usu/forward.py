@@ -77,7 +77,7 @@ class Engine:
         done, runner = 0, self
         with undisturbed(self.model, self.device or image.device), undivided(self.model), torch.no_grad():
             if isinstance(self.model, OnnxModel) and self.model.workers > 1:
-                chunk = max(1, chunk // self.model.workers)
+                chunk = self.model.piece(chunk)
                 values = self._side_by_side(self.model, build, count, chunk, progress)
                 done = sum(map(len, values))
             while done < count:  # one after the other: all of them, or what did not fit

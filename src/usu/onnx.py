@@ -37,7 +37,11 @@ class OnnxModel:
 
     def __call__(self, batch: Tensor) -> Tensor:
         """The output as a tensor on the CPU."""
-        return torch.cat(list(self.outputs(batch.split(max(1, -(-len(batch) // self.workers))))))
+        return torch.cat(list(self.outputs(batch.split(self.piece(len(batch))))))
+
+    def piece(self, pictures: int) -> int:
+        """How many of so many pictures to pass at a time: a worker's share, but no less than a fixed export takes."""
+        return max(self.batch or 1, -(-pictures // self.workers))
 
     def outputs(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
         """The output of each, in order; the next ones are made and on their way while one is waited for."""
@@ -68,9 +72,8 @@ class OnnxModel:
 def from_onnx(model: str | Path | Any) -> OnnxModel:
     """A model from an ``.onnx`` file or an existing ``onnxruntime.InferenceSession``.
 
-    A file is asked about as many batches at a time as torch has threads at this moment, each in one thread: two of two
-    pictures side by side take less than one after the other with two threads each (7.0 and 8.8 ms a picture,
-    EfficientNet-Lite0, two cores, one run in turns). A session is asked as it is.
+    A file is asked about as many batches at a time as torch has threads at this moment, each in one thread; a session
+    is asked as it is. ``python -m benchmarks pipeline`` times both.
 
     Needs the extra ``onnx``. The result goes wherever a model goes: ``engine(from_onnx("net.onnx"), target=3)``.
     """

@@ -238,3 +238,17 @@ def test_what_did_not_fit_side_by_side_is_repeated_in_a_row(two_threads, net, tm
 
     with pytest.raises(RuntimeError, match="something else"):
         engine(model, 1).evaluate(IMAGE, 3, broken)
+
+
+def test_a_fixed_export_is_never_given_less_than_it_takes(two_threads, net, tmp_path):
+    model = from_onnx(exported(net, tmp_path / "net.onnx", 4))
+    built = []
+
+    def build(rows: slice) -> torch.Tensor:
+        built.append(rows.stop - rows.start)
+        return IMAGE.expand(rows.stop - rows.start, -1, -1, -1)
+
+    # in halves, every pass would be filled up with pictures nobody asked for
+    engine(model, 1, chunk=4).evaluate(IMAGE, 10, build)
+    assert built == [4, 4, 2]
+    assert [model.piece(n) for n in (1, 4, 12)] == [4, 4, 6]

@@ -163,7 +163,6 @@ def test_the_oracle_of_shares_has_the_pipelines_segments_and_the_truths_scores(t
     segments = memory.scored(scene, studied("usu")).segments[-1]
     inside, outside = truth & (segments == segments[14, 17]), ~truth & (segments == segments[0, 0])
     assert made.pixel_map[inside].min() > made.pixel_map[outside].max()
-    assert usu.metrics.iou(made.pixel_map, truth) <= 1
     # a truth that is one of the segments is found without any loss
     own = replace(scene, truth=segments == segments[14, 17], coarse=np.ones((1, 1)))
     assert usu.metrics.iou(OracleShares("usu", memory)(own).pixel_map, own.truth) == 1
