@@ -23,7 +23,7 @@ from experiments.synthetic.choice import choice
 from experiments.synthetic.coarse import GRIDS, coarse_maps
 from experiments.synthetic.demonstrations import nine, shown, striking
 from experiments.synthetic.measures import embedded, measured, of_grid
-from experiments.synthetic.methods import GROUPS, described, methods, studied
+from experiments.synthetic.methods import GROUPS, INTERPOLATIONS, described, methods, studied
 from experiments.synthetic.panels import save
 from experiments.synthetic.shapes import VARIANTS, Pictures, shapes, split
 from experiments.synthetic.sweep import sweep
@@ -50,6 +50,8 @@ class Study:
     #: Pictures of the test split that are measured on the RRL models' gradients; and on everything else.
     tested: int = 60
     tested_others: int = 30
+    #: And of the contest on `CONTESTED`: all of them.
+    contested: int = 300
     variants: tuple[str, ...] = VARIANTS[1:]
     #: Half the side is a quarter of the training's time.
     variant_size: int = 112
@@ -69,20 +71,25 @@ class Study:
 FULL = Study()
 #: Everything in small: a machine of two cores needs minutes.
 QUICK = Study(
-    name="synthetic-quick", size=56, count=600, epochs_cnn=12, epochs_mlp=40, tested=9, tested_others=5, chosen=3,
-    variants=("off-centre",), variant_size=56, sweep=(32, 150, 4, 10), evaluations=120,
-    candidates=400, photographs=("chelsea",),
+    name="synthetic-quick", size=56, count=600, epochs_cnn=12, epochs_mlp=40, tested=9, tested_others=5, contested=30,
+    chosen=3, variants=("sizes",), variant_size=56, sweep=(32, 150, 4, 10), evaluations=120, candidates=400,
+    photographs=("chelsea",),
 )  # fmt: skip
 #: What the vanilla models and the variants are measured with.
 FEW = ("interpolations", "redistributions", "oracles", "rivals")
+#: Shapes in the middle like the paper's, of several sizes: a peak in the middle of a cell can miss a small one, so here
+#: the pointing game can be lost. Both RRL models are trained on it.
+CONTESTED = "sizes"
 
 
 def models(study: Study, out: Path) -> tuple[dict[str, Trained], dict[str, Pictures], list[dict[str, Any]]]:
-    """Every model by its name, the test pictures it is measured on, and a record of how well it does."""
+    """Every model by its name, the test pictures of its kind, and a record of how well it does."""
     found, tests, records = {}, {}, []
     epochs = {"cnn": study.epochs_cnn, "mlp": study.epochs_mlp}
     plan = [("centred", kind, regularised) for kind in ("cnn", "mlp") for regularised in (False, True)]
-    for variant, kind, regularised in [*plan, *((variant, "cnn", True) for variant in study.variants)]:
+    for variant in study.variants:
+        plan += [(variant, kind, True) for kind in (("cnn", "mlp") if variant == CONTESTED else ("cnn",))]
+    for variant, kind, regularised in plan:
         size = study.size if variant == "centred" else study.variant_size
         train, validation, test = split(shapes(study.count, size=size, variant=variant, seed=study.seed))
         made = trained(
@@ -90,23 +97,30 @@ def models(study: Study, out: Path) -> tuple[dict[str, Trained], dict[str, Pictu
         )
         plain = made.record["name"]
         name = plain if variant == "centred" else f"{plain}/{variant}"
-        found[name] = made
-        tests[name] = test.pick(slice(study.tested if name in tables.PAPER_FULL else study.tested_others))
+        found[name], tests[name] = made, test
         settings = {key: made.record["settings"][key] for key in ("epochs", "strength", "normalisation", "warmup")}
         own = {f"test_{key}": value for key, value in evaluated(made.model, test).items()}
         records.append({"model": name, **own, **settings, "seconds": made.record["seconds"]})
     return found, tests, records
 
 
-def rows_of(study: Study, out: Path, name: str, source: str, made: Trained, pictures: Pictures) -> Table:
-    """One model's numbers, with every method on the RRL models' gradients."""
+def rows_of(
+    study: Study, out: Path, name: str, source: str, made: Trained, pictures: Pictures, *, contest: bool = False
+) -> Table:
+    """One model's numbers: every method on the RRL models' gradients, few of them elsewhere.
+
+    In a ``contest`` the paper's methods meet the interpolations, nobody else does, on more pictures.
+    """
     whole = name in tables.PAPER_FULL and source == "gradient"
-    pictures = pictures if whole else pictures.pick(slice(study.tested_others))
+    count = study.contested if contest else study.tested if whole else study.tested_others
+    pictures = pictures.pick(slice(count))
     coarse = {
         grid: coarse_maps(made.model, pictures.images, pictures.labels, grid, source=source) for grid in study.grids
     }
     contenders = methods(GROUPS if whole else FEW, evaluations=study.evaluations)
-    label = f"{name}-{source}".replace("/", "-")
+    if contest:
+        contenders = [one for one in contenders if one.name in (*INTERPOLATIONS, *tables.CONTESTING)]
+    label = f"{name}-{'contest' if contest else source}".replace("/", "-")
     request = {
         "weights": made.record["settings"],
         "source": source,
@@ -168,6 +182,11 @@ def run(study: Study, out: Path) -> None:
         for name, made in found.items()
         for source in (("gradient", "gradcam") if name == "rrl-cnn" else ("gradient",))
     }
+    contests = {
+        name: rows_of(study, out, name, "gradient", found[name], tests[name], contest=True)
+        for name in found
+        if name.endswith(f"/{CONTESTED}")
+    }
     done("rows")
     shape = [
         one
@@ -175,7 +194,7 @@ def run(study: Study, out: Path) -> None:
         for one in tables.shape_records(*key, table, study.grids, resamples=study.resamples)
     ]
     tables.write_csv(shape, out / "shapes.csv")
-    regularised = {name: measurements[name, "gradient"] for name in tables.PAPER_FULL}
+    regularised = {name: measurements[name, "gradient"] for name in tables.PAPER_FULL} | contests
     claims = tables.claim_records(regularised, study.grids, resamples=study.resamples)
     tables.write_csv(claims, out / "claims.csv")
     middle = of_grid(measurements["rrl-cnn", "gradient"], study.grids[1])

@@ -13,13 +13,14 @@ from experiments.synthetic import choice, demonstrations
 from experiments.synthetic.methods import Memory, Shared, methods, paper
 from experiments.synthetic.page import AS_THEY_ARE
 from experiments.synthetic.page import main as fill_page
-from experiments.synthetic.tables import CLAIMING, read_csv
+from experiments.synthetic.tables import CLAIMING, CONTESTING, read_csv
 
 import usu
 from usu.bench import Guided
 
 TINY = study.Study(
-    size=32, count=24, grids=(2, 4), epochs_cnn=1, epochs_mlp=1, tested=3, tested_others=3, variants=(),
+    size=32, count=24, grids=(2, 4), epochs_cnn=1, epochs_mlp=1, tested=3, tested_others=3, contested=6,
+    variants=("sizes",), variant_size=32,
     sweep=(16, 6, 1, 1), evaluations=110, candidates=9, resamples=20, trials=2, photographs=(),
 )  # fmt: skip
 PAGE = Path(__file__).parents[3] / "docs" / "synthetic-study.md"
@@ -66,18 +67,22 @@ def out(tmp_path_factory) -> Path:
 
 def test_every_table_and_figure_is_written(out) -> None:
     models = {row["model"]: row for row in read_csv(out / "models.csv")}
-    assert list(models) == ["vanilla-cnn", "rrl-cnn", "vanilla-mlp", "rrl-mlp"]
+    assert list(models) == ["vanilla-cnn", "rrl-cnn", "vanilla-mlp", "rrl-mlp", "rrl-cnn/sizes", "rrl-mlp/sizes"]
     assert models["rrl-cnn"]["strength"] == "0.1"
     shapes = read_csv(out / "shapes.csv")
     found = {(row["model"], row["source"]) for row in shapes}
     assert found == {(name, "gradient") for name in models} | {("rrl-cnn", "gradcam")}
     assert {row["grid"] for row in shapes} == {"2", "4"}
     claims = read_csv(out / "claims.csv")
-    assert len(claims) == int(claims[0]["family"]) == 2 * 2 * 3 * 4 * len(CLAIMING)
+    each = 2 * 3 * 4  # grids, metrics, interpolations
+    assert len(claims) == int(claims[0]["family"]) == 2 * each * len(CLAIMING) + 2 * each * len(CONTESTING)
+    assert {(row["model"], row["pictures"]) for row in claims} == {
+        ("rrl-cnn", "3"), ("rrl-mlp", "3"), ("rrl-cnn/sizes", "4"), ("rrl-mlp/sizes", "4"),
+    }  # fmt: skip
     assert len(read_csv(out / "choice.csv")) == 2 * 2 * 2
     assert [row["strength"] for row in read_csv(out / "sweep.csv")] == ["0", "0.01", "0.1", "1"] * 3 * 2
     worst = [float(r["worst"]) for r in shapes if (r["method"], r["metric"]) == ("usu", "mass-error")]
-    assert len(worst) == 5 * 2
+    assert len(worst) == 7 * 2
     assert max(worst) <= 1e-6
     assert [row["method"] for row in read_csv(out / "desiderata.csv")] == [
         "bilinear",
