@@ -22,12 +22,14 @@ from experiments.synthetic import additive, figures, identical, tables
 from experiments.synthetic.choice import choice
 from experiments.synthetic.coarse import GRIDS, coarse_maps
 from experiments.synthetic.demonstrations import nine, shown, striking
+from experiments.synthetic.infidelity import infidelities
 from experiments.synthetic.measures import embedded, measured, of_grid
 from experiments.synthetic.methods import GROUPS, INTERPOLATIONS, described, methods, studied
 from experiments.synthetic.panels import save
+from experiments.synthetic.patterns import PATTERNS
 from experiments.synthetic.shapes import VARIANTS, Pictures, shapes, split
 from experiments.synthetic.sweep import sweep
-from experiments.synthetic.training import Trained, evaluated, trained
+from experiments.synthetic.training import STRENGTH, Trained, evaluated, trained
 from rich.console import Console
 from rich.progress import Progress
 
@@ -50,8 +52,10 @@ class Study:
     #: Pictures of the test split that are measured on the RRL models' gradients; and on everything else.
     tested: int = 60
     tested_others: int = 30
-    #: And of the contest on `CONTESTED`: all of them.
-    contested: int = 300
+    #: And of the contest on `CONTESTED`: those after the ones that every method is measured on, which had been seen.
+    contested: int = 270
+    #: Of the RRL models' infidelity.
+    unfaithful: int = 12
     variants: tuple[str, ...] = VARIANTS[1:]
     #: Half the side is a quarter of the training's time.
     variant_size: int = 112
@@ -72,8 +76,8 @@ FULL = Study()
 #: Everything in small: a machine of two cores needs minutes.
 QUICK = Study(
     name="synthetic-quick", size=56, count=600, epochs_cnn=12, epochs_mlp=40, tested=9, tested_others=5, contested=30,
-    chosen=3, variants=("sizes",), variant_size=56, sweep=(32, 150, 4, 10), evaluations=120, candidates=400,
-    photographs=("chelsea",),
+    unfaithful=3, chosen=3, variants=("sizes",), variant_size=56, sweep=(32, 150, 4, 10), evaluations=120,
+    candidates=400, photographs=("chelsea",),
 )  # fmt: skip
 #: What the vanilla models and the variants are measured with.
 FEW = ("interpolations", "redistributions", "oracles", "rivals")
@@ -113,7 +117,8 @@ def rows_of(
     """
     whole = name in tables.PAPER_FULL and source == "gradient"
     count = study.contested if contest else study.tested if whole else study.tested_others
-    pictures = pictures.pick(slice(count))
+    start = study.tested_others if contest else 0
+    pictures = pictures.pick(slice(start, start + count))
     coarse = {
         grid: coarse_maps(made.model, pictures.images, pictures.labels, grid, source=source) for grid in study.grids
     }
@@ -139,7 +144,12 @@ def rows_of(
 
 
 def draw(
-    found: dict[str, Trained], tests: dict[str, Pictures], rows: Table, twins: list[identical.Twins], out: Path
+    found: dict[str, Trained],
+    tests: dict[str, Pictures],
+    rows: Table,
+    twins: list[identical.Twins],
+    examples: list[figures.Shown],
+    out: Path,
 ) -> None:
     """All figures."""
     model, test = found["rrl-cnn"].model, tests["rrl-cnn"]
@@ -148,7 +158,7 @@ def draw(
     save(figures.upsampling_errors(example), out, "upsampling-errors")
     save(figures.refinement(example.picture, example.coarse, result, studied("usu")), out, "refinement")
     save(figures.error_types(*striking(rows, model, test)), out, "error-types")
-    save(figures.qualitative(nine(model, found["rrl-mlp"].model, test)), out, "qualitative")
+    save(figures.qualitative(examples), out, "qualitative")
     save(figures.identical(twins[0]), out, "identical")
 
 
@@ -166,11 +176,13 @@ def run(study: Study, out: Path) -> None:
     tables.write_csv(quality, out / "models.csv")
     done("models")
     side, count, *epochs = study.sweep
-    swept = [
-        row
-        for kind, many in zip(("cnn", "mlp"), epochs, strict=True)
-        for row in sweep(kind, size=side, count=count, epochs=many, folder=out / "models", seed=study.seed)
-    ]
+    kinds = dict(zip(("cnn", "mlp"), epochs, strict=True))
+    common: dict[str, Any] = {"count": count, "folder": out / "models", "seed": study.seed}
+    swept = [row for kind, many in kinds.items() for row in sweep(kind, size=side, epochs=many, **common)]
+    for kind, many in kinds.items():  # at twice the side, the paper's strength: does a reading depend on it?
+        swept += sweep(
+            kind, size=2 * side, epochs=many, strengths=[STRENGTH], normalisations=["sum", "share"], **common
+        )
     tables.write_csv(swept, out / "sweep.csv")
     done("sweep")
     _, validation, _ = split(shapes(study.count, size=study.size, seed=study.seed))
@@ -194,9 +206,15 @@ def run(study: Study, out: Path) -> None:
         for one in tables.shape_records(*key, table, study.grids, resamples=study.resamples)
     ]
     tables.write_csv(shape, out / "shapes.csv")
-    regularised = {name: measurements[name, "gradient"] for name in tables.PAPER_FULL} | contests
-    claims = tables.claim_records(regularised, study.grids, resamples=study.resamples)
+    own = {name: measurements[name, "gradient"] for name in tables.PAPER_FULL}
+    claims = tables.claim_records(own | contests, study.grids, resamples=study.resamples)
     tables.write_csv(claims, out / "claims.csv")
+    against = tables.claim_records(
+        own, study.grids, claiming=tables.CONTESTING, rivals=tables.RIVALS, resamples=study.resamples
+    )
+    tables.write_csv(against, out / "rivals.csv")
+    unfaithful = infidelities(regular, tests["rrl-cnn"].pick(slice(study.unfaithful)), seed=study.seed)
+    tables.write_csv(unfaithful, out / "infidelity.csv")
     middle = of_grid(measurements["rrl-cnn", "gradient"], study.grids[1])
     side = f"{study.grids[1]} x {study.grids[1]}"
     desiderata = tables.desiderata_records(f"rrl-cnn, gradient, {side}", middle, trials=study.trials)
@@ -214,7 +232,9 @@ def run(study: Study, out: Path) -> None:
     done("identical")
     if not twins:
         raise RuntimeError(f"no distinct truths with one bilinear map were found among {study.candidates} candidates")
-    draw(found, tests, middle, twins, out / "figures")
+    examples = nine(found["rrl-cnn"].model, found["rrl-mlp"].model, tests["rrl-cnn"])
+    tables.write_csv(tables.pattern_records(one for one in examples if one.name in PATTERNS), out / "patterns.csv")
+    draw(found, tests, middle, twins, examples, out / "figures")
     done("figures")
     trained_for = sum(float(made.record["seconds"]) for made in found.values())
     about = {

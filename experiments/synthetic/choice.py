@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 from experiments.synthetic.coarse import coarse_maps
 from experiments.synthetic.measures import samples
-from experiments.synthetic.methods import AT, magnitude, paper, redistributed
+from experiments.synthetic.methods import AT, paper, redistributed, scored
 from experiments.synthetic.shapes import Pictures
 from torch import nn
 
@@ -35,17 +35,15 @@ def choice(models: Mapping[str, nn.Module], validation: Pictures, grids: Sequenc
             for one in made:
                 picture = one.name.rpartition(AT)[0]  # grids share the scores
                 if picture not in fields:
-                    fields[picture] = _field(model, one, settings, sign)
+                    scores = scored(
+                        model, one.image, one.target, settings, picture=one.picture, unsigned=sign == "unsigned"
+                    )
+                    fields[picture] = scores.scores
                 found.append([value for budget in ("usu", "iwmr") for value in _measured(one, fields[picture], budget)])
             heads = ("usu_iou", "usu_concentration", "iwmr_iou", "iwmr_concentration")
             about = {"model": name, "scores": sign, "fill": fill, "segments": parts, "pictures": len(validation)}
             records.append(about | dict(zip(heads, np.mean(found, 0), strict=True)))
     return records
-
-
-def _field(model: nn.Module, one: Sample, settings: usu.Settings, sign: str) -> np.ndarray:
-    target = magnitude(model, one.image, one.target) if sign == "unsigned" else one.target
-    return usu.upsample(np.ones((1, 1)), one.image, model, target, preset=settings, picture=one.picture).scores
 
 
 def _measured(one: Sample, field: np.ndarray, budget: str) -> tuple[float, float]:

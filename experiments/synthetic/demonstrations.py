@@ -10,7 +10,7 @@ from experiments.synthetic.additive import additive, shapley
 from experiments.synthetic.coarse import cell_means, coarse_maps
 from experiments.synthetic.figures import Shown
 from experiments.synthetic.measures import true_map
-from experiments.synthetic.methods import magnitude, paper, studied
+from experiments.synthetic.methods import magnitude, paper, redistributed, studied
 from experiments.synthetic.patterns import patterns
 from experiments.synthetic.shapes import CLASSES, Pictures
 from torch import Tensor, nn
@@ -75,6 +75,6 @@ def _upsampled(
     # scored for the whole picture, as in the tables, so that both budgets have the same scores
     shown = np.repeat(picture[..., None], 3, axis=2)
     result = usu.upsample(coarse, image, model, target, preset=settings, picture=shown)
-    maps["usu"] = usu.redistribute(coarse, result.scores, temperature=settings.temperature, signed=settings.signed)
+    maps["usu"] = redistributed(coarse, result.scores, "usu")
     maps["iwmr"] = result.pixel_map
     return Shown(name.strip(), picture, truth, coarse, maps), result

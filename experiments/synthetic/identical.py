@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
+from experiments.synthetic.coarse import cell_means
 
 import usu
 
@@ -185,11 +186,7 @@ def _explained(polygons: tuple[Polygon, ...], size: int, grid: int) -> Twins:
 
 
 def _means(truth: np.ndarray, grid: int) -> np.ndarray:
-    """The mean of each cell, a block."""
-    side, rest = divmod(len(truth), grid)
-    if rest:
-        raise ValueError(f"`grid` must divide the picture's side {len(truth)}; got {grid}. Choose 224 and 4, 7 or 14.")
-    return truth.reshape(grid, side, grid, side).mean((1, 3))
+    return cell_means(torch.from_numpy(truth)[None], grid)[0].numpy()
 
 
 def _shared(truths: np.ndarray) -> float:

@@ -8,7 +8,8 @@ this study (`studied`, `Memory`); ``printed-*`` are the same budgets with the pr
 - ``oracle-scores-*``: the true outline *as* scores. Nothing is explained, the answer is handed in: a tautology, shown
   because the paper's captions name it and because what it lacks to 1 is lost by the operator.
 - ``oracle-shares-*``: the pipeline's own segments, each with its part of the true outline as score. What it lacks to
-  the first is lost by the segments, and what the pipeline lacks to it is lost by the scores.
+  the first is lost by the segments, and what the pipeline lacks to it is lost by the scores. (``-printed-*``: of the
+  preset ``paper``.)
 - ``oracle-segments-*``: the true outline as segments, scores measured by the model. There are two of them and scores
   are scaled to [0, 1], so the model is asked for one bit: which side matters more.
 """
@@ -32,6 +33,8 @@ from usu.bench import CONTROLS, PLAIN, Guided, Made, ScoresAlone
 PARTS = 10
 #: What a scorer may spend; the paper's own pipeline takes as many as its segments ask for.
 EVALUATIONS = 300
+#: And kernel SHAP on the segments that ``usu`` starts from: as many as its pipeline takes on the CNN.
+SHAP = 80
 #: Between a picture's name and the side of its coarse map: grids of one picture share their scores.
 AT = "@"
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3")
@@ -65,6 +68,17 @@ def magnitude(model: Any, image: Tensor, label: int) -> Callable[[Tensor], Tenso
     return lambda output: -(output[:, label] - known).abs()
 
 
+def scored(
+    model: Any, image: Tensor, label: int, settings: usu.Settings, *, picture: np.ndarray, unsigned: bool
+) -> usu.Upsampled:
+    """Segments and scores of a whole picture; ``unsigned``: how much a segment moves the label's score."""
+    target = magnitude(model, image, label) if unsigned else label
+    even = np.ones((1, 1))  # every segment counts: a coarse map would excuse those in cells without mass
+    found = usu.upsample(even, image, model, target, preset=settings, picture=picture)
+    # the target has asked for the score of the whole picture, too
+    return replace(found, evaluations=found.evaluations + unsigned)
+
+
 class Memory:
     """Scores of the picture at work. They are the model's answers and know no coarse map, so grids share them.
 
@@ -85,11 +99,9 @@ class Memory:
         )
         if scoring not in self.known:
             model = scene.model if scoring.scoring == "gradient" else scene.forward
-            target = magnitude(model, scene.image, scene.target) if self.unsigned else scene.target
-            even = np.ones((1, 1))  # every segment counts: a coarse map would excuse those in cells without mass
-            found = usu.upsample(even, scene.image, model, target, preset=scoring, picture=scene.picture)
-            # the target has asked for the score of the whole picture, too
-            self.known[scoring] = replace(found, evaluations=found.evaluations + self.unsigned)
+            self.known[scoring] = scored(
+                model, scene.image, scene.target, scoring, picture=scene.picture, unsigned=self.unsigned
+            )
         return self.known[scoring]
 
 
@@ -157,19 +169,26 @@ class OracleSegments:
 
 @dataclass(frozen=True, eq=False)
 class OracleShares:
-    """The segments that the study's pipeline ends with, the part of each that is truth as its score."""
+    """The segments that a pipeline ends with, the part of each that is truth as its score."""
 
     budget: Literal["usu", "iwmr"]
     memory: Memory
+    #: The segments of the preset ``paper`` instead.
+    printed: bool = False
 
     @property
     def name(self) -> str:
         """Marked as an oracle."""
-        return f"oracle-shares-{self.budget}"
+        return f"oracle-shares-{'printed-' if self.printed else ''}{self.budget}"
+
+    @property
+    def settings(self) -> usu.Settings:
+        """Of the pipeline whose segments these are."""
+        return paper(self.budget) if self.printed else studied(self.budget)
 
     def __call__(self, scene: Any) -> Made:
         """Segments, shared with the pipeline, and one redistribution."""
-        found = self.memory.scored(scene, studied(self.budget))
+        found = self.memory.scored(scene, self.settings)
         start, flat = time.perf_counter(), found.segments[-1].ravel()
         share = np.bincount(flat, scene.truth.ravel()) / np.maximum(np.bincount(flat), 1)
         pixel_map = redistributed(scene.coarse, share[found.segments[-1]], self.budget)
@@ -207,7 +226,7 @@ def described(one: Any) -> dict[str, Any]:
         replaced = {name: getattr(one.inner, name, "real") for name in ("coarse", "scores")}
         return replaced | {"unsigned": one.memory.unsigned} | one.inner.settings.described()
     if isinstance(one, (OracleSegments, OracleShares, OracleScores)):
-        return {"kind": type(one).__name__} | studied(one.budget).described()
+        return {"kind": type(one).__name__} | getattr(one, "settings", studied(one.budget)).described()
     return {"kind": type(one).__name__}
 
 
@@ -238,6 +257,9 @@ def methods(groups: Sequence[str] = GROUPS, *, evaluations: int = EVALUATIONS) -
             ("uniform-coarse", "uniform", "real"), ("shuffled-coarse", "shuffled", "real"),
         )
     ]  # fmt: skip
+    # the same segments to start from, and about the evaluations that the pipeline takes
+    shap = replace(studied("usu"), depth=0, scoring="sampled", mode="delete", fit="kernel_shap", evaluations=SHAP)
+    alone = [ScoresAlone("usu-scores-alone", studied("usu")), ScoresAlone("usu-kernel-shap", shap)]
     # those that are the paper's methods under another name are in the tables already
     theirs = [budgeted(one) for one in CONTROLS if not one.name.startswith("paper-")]
     made = {
@@ -250,11 +272,12 @@ def methods(groups: Sequence[str] = GROUPS, *, evaluations: int = EVALUATIONS) -
         "oracles": [
             *map(OracleSegments, ("usu", "iwmr")),
             *(OracleShares(name, unsigned) for name in ("usu", "iwmr")),
+            *(OracleShares(name, memory, printed=True) for name in ("usu", "iwmr")),
             *map(OracleScores, ("usu", "iwmr")),
         ],
         "rivals": [one for name, one in plain.items() if name not in INTERPOLATIONS],
         "controls": [
-            *(Shared(one, unsigned) for one in (*replaced, ScoresAlone("usu-scores-alone", studied("usu")))),
+            *(Shared(one, unsigned) for one in (*replaced, *alone)),
             *(Shared(one, memory) for one in theirs),
         ],
     }

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from experiments.synthetic.methods import INTERPOLATIONS
 from experiments.synthetic.tables import METRICS, PAPER_FULL, read_csv
 
 #: Parts of the page that are a CSV file as it is.
-AS_THEY_ARE = ("desiderata", "models", "additive", "identical", "sweep", "choice")
+AS_THEY_ARE = ("desiderata", "models", "additive", "identical", "sweep", "choice", "patterns", "infidelity")
 #: Shown where the paper has no numbers.
 SHOWN = (
     "nearest", "bilinear", "guided", "joint-bilateral", "usu", "iwmr", "printed-usu", "printed-iwmr", "cell", "soft",
@@ -20,24 +21,35 @@ SHOWN = (
 )  # fmt: skip
 
 
-def shape_markdown(records: Iterable[Mapping[str, object]], *, paper: str = "paper", only: bool = False) -> str:
+#: What the paper does not measure, and the metrics behind its propositions.
+BEYOND = ("cell-auroc", "alpha-error", "beta-error", "mass-excess", "mass-deficit")
+
+
+def shape_markdown(
+    records: Iterable[Mapping[str, object]],
+    *,
+    paper: str | None = "paper",
+    only: bool = False,
+    metrics: Sequence[str] = METRICS,
+) -> str:
     """Models and methods in rows, metric x (paper, grids) in columns; + and - as in `usu.comparison`.
 
-    ``paper`` is the column of the paper's numbers; ``only``: no rows but those it has.
+    ``paper`` is the column of the paper's numbers, None without it; ``only``: no rows but those it has.
     """
-    rows = [row for row in records if row["metric"] in METRICS]
+    rows = [row for row in records if row["metric"] in metrics]
     grids = sorted({int(row["grid"]) for row in rows})
-    heads = [f"{metric} {of}" for metric in METRICS for of in ("paper", *(f"{grid} x {grid}" for grid in grids))]
+    columns = ("paper", *grids) if paper else (*grids,)
+    heads = [f"{metric} {of if of == 'paper' else f'{of} x {of}'}" for metric in metrics for of in columns]
     lines = [f"| model | source | method | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
     cells: dict[tuple, dict[tuple, str]] = {}
     for row in rows:
         known = cells.setdefault((row["model"], row["source"], row["method"]), {})
         mark = {"better": "+", "worse": "-"}.get(str(row.get("verdict")), "")
         known[row["metric"], int(row["grid"])] = _short(row["mean"]) + mark
-        known[row["metric"], "paper"] = _short(row[paper])
+        known[row["metric"], "paper"] = _short(row[paper]) if paper else ""
     for key, known in cells.items():
-        if not only or any(known.get((metric, "paper")) for metric in METRICS):
-            numbers = [known.get((metric, of), "") for metric in METRICS for of in ("paper", *grids)]
+        if not only or any(known.get((metric, "paper")) for metric in metrics):
+            numbers = [known.get((metric, of), "") for metric in metrics for of in columns]
             lines.append(f"| {' | '.join(map(str, key))} | {' | '.join(numbers)} |")
     return "\n".join(lines)
 
@@ -63,6 +75,21 @@ def claims_markdown(records: Iterable[Mapping[str, str]]) -> str:
     return "\n".join(lines)
 
 
+def rivals_markdown(records: Sequence[Mapping[str, str]]) -> str:
+    """Gains of each method over each rival, metric x grid in columns; + and - where a test decides it, corrected."""
+    grids = sorted({int(row["grid"]) for row in records})
+    places = [(metric, grid) for metric in METRICS for grid in grids]
+    heads = ("model", "method", "rival", *(f"{metric} {grid} x {grid}" for metric, grid in places))
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    found: dict[tuple, dict[tuple, str]] = {}
+    for row in records:
+        mark = {"better": "+", "worse": "-"}.get(row["verdict"], "")
+        own = found.setdefault(tuple(row[of] for of in ("model", "method", "rival")), {})
+        own[row["metric"], int(row["grid"])] = f"{float(row['gain']):+.3f} {mark}".strip()
+    lines += ["| " + " | ".join((*key, *(known[place] for place in places))) + " |" for key, known in found.items()]
+    return "\n".join(lines)
+
+
 def losses_markdown(records: Iterable[Mapping[str, str]]) -> str:
     """Where the IoU goes that is missing to 1: the operator, the segments or the scores, from the oracles."""
     known = {(row["model"], int(row["grid"]), row["method"]): float(row["mean"]) for row in records
@@ -70,7 +97,8 @@ def losses_markdown(records: Iterable[Mapping[str, str]]) -> str:
     heads = ("model", "grid", "method", "IoU", "lost by the operator", "by the segments", "by the scores")
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for model, grid, method in known:
-        steps = (1.0, *(known.get((model, grid, f"oracle-{of}-{method}")) for of in ("scores", "shares")))
+        operator = known.get((model, grid, f"oracle-scores-{method.removeprefix('printed-')}"))
+        steps = (1.0, operator, known.get((model, grid, f"oracle-shares-{method}")))
         if model in PAPER_FULL and None not in steps:
             found = known[model, grid, method]
             lost = [before - after for before, after in zip(steps, (*steps[1:], found), strict=True)]
@@ -108,6 +136,10 @@ def parts(results: Path) -> dict[str, str]:
         "main": shape_markdown(own, paper="paper_main", only=True), "full": shape_markdown(own, only=True),
         "claims": claims_markdown(read_csv(results / "claims.csv")),
         "losses": losses_markdown(shapes), "everybody": shape_markdown(own), "others": shape_markdown(others),
+        "beyond": shape_markdown(
+            [row for row in own if row["method"] in (*INTERPOLATIONS, *SHOWN)], paper=None, metrics=BEYOND
+        ),
+        "rivals": rivals_markdown(read_csv(results / "rivals.csv")),
         **{name: plain_markdown(read_csv(results / f"{name}.csv")) for name in AS_THEY_ARE},
     }  # fmt: skip
 
@@ -127,7 +159,9 @@ def _short(value: object) -> str:
         return "" if value is None else str(value)
     if number != number:
         return ""
-    return f"{number:.3f}" if number == 0 or (1e-3 <= abs(number) < 1e3 and number != int(number)) else f"{number:.3g}"
+    if number.is_integer() and abs(number) < 1e6:
+        return str(int(number))
+    return f"{number:.3f}" if 1e-3 <= abs(number) < 1e3 else f"{number:.3g}"
 
 
 if __name__ == "__main__":

@@ -13,13 +13,14 @@ from experiments.synthetic import choice, demonstrations
 from experiments.synthetic.methods import Memory, Shared, methods, paper
 from experiments.synthetic.page import AS_THEY_ARE
 from experiments.synthetic.page import main as fill_page
+from experiments.synthetic.patterns import PATTERNS
 from experiments.synthetic.tables import CLAIMING, CONTESTING, read_csv
 
 import usu
 from usu.bench import Guided
 
 TINY = study.Study(
-    size=32, count=24, grids=(2, 4), epochs_cnn=1, epochs_mlp=1, tested=3, tested_others=3, contested=6,
+    size=32, count=42, grids=(2, 4), epochs_cnn=1, epochs_mlp=1, tested=3, tested_others=3, contested=3, unfaithful=2,
     variants=("sizes",), variant_size=32,
     sweep=(16, 6, 1, 1), evaluations=110, candidates=9, resamples=20, trials=2, photographs=(),
 )  # fmt: skip
@@ -57,6 +58,7 @@ def out(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "embedded", lambda names, evaluations: None)  # a network of its own, tested with it
         patch.setattr(study, "methods", few)
+        patch.setattr(study.tables, "RIVALS", ("nearest", "usu"))
         patch.setattr(demonstrations, "paper", small)
         patch.setattr(study, "save", remember)
         patch.setattr(choice, "PARTS", (4,))
@@ -77,10 +79,22 @@ def test_every_table_and_figure_is_written(out) -> None:
     each = 2 * 3 * 4  # grids, metrics, interpolations
     assert len(claims) == int(claims[0]["family"]) == 2 * each * len(CLAIMING) + 2 * each * len(CONTESTING)
     assert {(row["model"], row["pictures"]) for row in claims} == {
-        ("rrl-cnn", "3"), ("rrl-mlp", "3"), ("rrl-cnn/sizes", "4"), ("rrl-mlp/sizes", "4"),
+        ("rrl-cnn", "3"), ("rrl-mlp", "3"), ("rrl-cnn/sizes", "3"), ("rrl-mlp/sizes", "3"),
     }  # fmt: skip
     assert len(read_csv(out / "choice.csv")) == 2 * 2 * 2
-    assert [row["strength"] for row in read_csv(out / "sweep.csv")] == ["0", "0.01", "0.1", "1"] * 3 * 2
+    swept = [(row["side"], row["strength"]) for row in read_csv(out / "sweep.csv")]
+    assert swept == [("16", of) for of in ("0", "0.01", "0.1", "1")] * 3 * 2 + [("32", "0.1")] * 2 * 2
+    rivals = read_csv(out / "rivals.csv")
+    assert {(row["method"], row["rival"]) for row in rivals} == {
+        ("usu", "nearest"),
+        ("iwmr", "nearest"),
+        ("iwmr", "usu"),
+    }
+    patterns = read_csv(out / "patterns.csv")
+    assert [row["pattern"] for row in patterns] == [name for name in PATTERNS for _ in range(5)]
+    unfaithful = {(row["model"], row["method"]): float(row["times_less"]) for row in read_csv(out / "infidelity.csv")}
+    assert unfaithful["rrl-cnn", "bilinear"] == unfaithful["rrl-mlp", "bilinear"] == 1
+    assert ("rrl-cnn", "usu-permuted-scores") in unfaithful
     worst = [float(r["worst"]) for r in shapes if (r["method"], r["metric"]) == ("usu", "mass-error")]
     assert len(worst) == 7 * 2
     assert max(worst) <= 1e-6
@@ -130,8 +144,8 @@ def test_the_page_is_filled_from_the_results(out, tmp_path, monkeypatch, capsys)
     fill_page()
     text = page.read_text(encoding="utf-8")
     assert "| rrl-cnn | gradcam | usu |" in text
-    assert text.count("<!-- measured:") == 6 + len(AS_THEY_ARE)
-    assert "12 parts" in capsys.readouterr().out
+    assert text.count("<!-- measured:") == 8 + len(AS_THEY_ARE)
+    assert "16 parts" in capsys.readouterr().out
 
 
 def test_the_two_settings_differ_in_size_and_not_in_kind() -> None:
