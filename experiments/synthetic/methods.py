@@ -127,6 +127,10 @@ class _Remembered:
     def finer(self) -> Any:
         return self.scene.finer()
 
+    @property
+    def finer_seconds(self) -> float:
+        return self.scene.finer_seconds
+
     def scored(self, settings: usu.Settings, *, everywhere: bool = False) -> Any:
         return self.memory.scored(self.scene, settings)
 

@@ -114,6 +114,7 @@ def test_killed_twenty_times_it_is_the_same_table(workplace: Path, table: str) -
             assert_same(folder, table)
             folder = folder.with_name(folder.name + "-again")
             continue
+        assert process.returncode == -signal.SIGKILL
         number += 1
         inside += 0 < rows(folder) < table.count("\n") - 1
     assert inside >= KILLS // 2, "the kills must come in the middle of the work"

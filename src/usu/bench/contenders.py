@@ -80,11 +80,12 @@ class Guided:
     def __call__(self, scene: Scene) -> Made:
         """Scores, as shared with others, and one redistribution."""
         found = scene.scored(self.settings, everywhere=self.coarse != "real")
-        start = time.perf_counter()
         finer = scene.finer() if self.settings.base == "layers" else ()
+        start = time.perf_counter()
         coarse, field = self._coarse(scene), self._field(scene, found)
         pixel_map = spread(torch.from_numpy(coarse), torch.from_numpy(field), self.settings, finer=finer).numpy()
         taken, heard = time.perf_counter() - start, int(bool(finer))
+        taken += scene.finer_seconds if finer else 0.0
         if self.scores in ("constant", "random"):
             return Made(pixel_map, heard, taken)
         return Made(pixel_map, found.evaluations + heard, found.seconds + taken)

@@ -6,7 +6,7 @@ import errno
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from usu.bench.table import Row, Table, rounded
 from usu.errors import UsuError
 from usu.forward import Model
 from usu.metrics.declared import METRICS, Metric, by_name
+from usu.metrics.measured import Measured
 from usu.results import versions
 
 #: What is measured if nothing is said: the protocol's metrics that take few evaluations each.
@@ -79,12 +80,17 @@ def evaluate(
     asked = [one if isinstance(one, Metric) else by_name(one) for one in _listed(metrics)]
     plan = {sample.name: _wanted(sample, rivals, asked) for sample in samples}
     total = sum(map(len, plan.values()))
-    kept = {
-        "source": source, "layer": layer, "seed": seed, "usu-xai": versions()["usu-xai"],
-        "upsamplers": {rival.name: _described(rival) for rival in rivals}, **(request or {}),
-    }  # fmt: skip
+
+    def kept() -> dict[str, Any]:
+        """What the rows of a folder depend on, beside the names of pictures, upsamplers and metrics."""
+        return {
+            "source": source, "layer": layer, "seed": seed, "usu-xai": versions()["usu-xai"],
+            "upsamplers": {rival.name: _described(rival) for rival in rivals},
+            "pictures": {sample.name: sample.digest() for sample in samples}, **(request or {}),
+        }  # fmt: skip
+
     failures: dict[str, str] = {}
-    with nullcontext(None) if out is None else Journal(out, kept, part=_checked_part(part)) as journal:
+    with nullcontext(None) if out is None else Journal(out, kept(), part=_checked_part(part)) as journal:
         rows: dict[tuple[str, str, str], Row] = {} if journal is None else journal.rows
         done = sum(_key(sample, *pair) in rows for sample in samples for pair in plan[sample.name])
 
@@ -128,11 +134,14 @@ def _measure(scene: Scene, todo: list[tuple[Contender, Metric]], keep: Callable[
         made = rival(scene)
         case = scene.case(made.pixel_map)
         for metric in (metric for other, metric in todo if other is rival):
-            start = time.perf_counter()
-            found = metric.measure(case)
+            start, lent = time.perf_counter(), case.lent
+            # an outline that was cropped away leaves nothing to measure against
+            blank = metric.needs_truth and scene.truth is not None and not scene.truth.any()
+            found = Measured(float("nan")) if blank else metric.measure(case)
+            taken = time.perf_counter() - start + case.lent - lent
             row = Row(
                 scene.name, scene.target, rival.name, metric.name, found.value, made.evaluations, found.evaluations,
-                made.seconds, time.perf_counter() - start,
+                made.seconds, taken,
             )  # fmt: skip
             keep(replace(row, value=rounded(found.value)))
 
@@ -147,7 +156,18 @@ def _described(rival: Contender) -> dict[str, Any]:
     if isinstance(rival, (Guided, ScoresAlone)):
         told = {"coarse": rival.coarse, "scores": rival.scores} if isinstance(rival, Guided) else {}
         return {"kind": type(rival).__name__, **told, **rival.settings.described()}
-    return {"kind": type(rival.upsampler if isinstance(rival, Plain) else rival).__name__}
+    found: dict[str, Any] = _plain(rival.upsampler if isinstance(rival, Plain) else rival)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A value and all its fields as JSON can hold them; what is no value is known by its kind."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    own = fields(value) if is_dataclass(value) else ()
+    return {"kind": type(value).__name__, **{field.name: _plain(getattr(value, field.name)) for field in own}}
 
 
 def _key(sample: Openable, rival: Contender, metric: Metric) -> tuple[str, str, str]:

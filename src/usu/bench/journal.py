@@ -29,7 +29,8 @@ class Journal:
 
     Args:
         folder: made if it is not there.
-        request: what the rows depend on besides their names; must be what the folder's rows were made with.
+        request: what the rows depend on besides their names; must be what the folder's rows were made with. Of
+            ``"pictures"``, only those count that have rows.
         part: the number of this process and how many there are; each writes to a file of its own.
     """
 
@@ -44,6 +45,7 @@ class Journal:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._lock(path)
+            self.look()
             self._agree()
             os.ftruncate(self._file, _rows(path)[1])
             self.look()
@@ -93,6 +95,8 @@ class Journal:
         for name in sorted(known.keys() & request.keys()):
             if isinstance(known[name], dict) and isinstance(request[name], dict):
                 both = known[name].keys() & request[name].keys()
+                if name == "pictures":  # one that could not be read may have been replaced
+                    both &= {row.picture for row in self.rows.values()}
                 differs = next(
                     (f"{name}.{key}" for key in sorted(both) if known[name][key] != request[name][key]), None
                 )

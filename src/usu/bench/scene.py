@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -14,7 +13,8 @@ from usu.bench.sample import Sample
 from usu.forward import Model, engine
 from usu.jobs import displayable
 from usu.metrics.asking import seeded
-from usu.metrics.declared import Case, once
+from usu.metrics.declared import Case
+from usu.metrics.memory import Memory
 from usu.pipeline import upsample
 from usu.presets import PRESETS, Settings
 from usu.results import Upsampled
@@ -41,7 +41,7 @@ class Scene:
     forward: Model
     #: Of everything random about this picture.
     seed: int
-    memory: dict[Any, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
     def scored(self, settings: Settings, *, everywhere: bool = False) -> Upsampled[NDArray]:
         """Segments and scores as the settings have them; upsamplers that differ in the operator alone share them.
@@ -55,15 +55,19 @@ class Scene:
             signed="flip", trace=0.0, evaluations=(settings.evaluations or 0) - 1 if heard else settings.evaluations,
         )  # fmt: skip
         model = self.model if settings.scoring == "gradient" else self.forward
-        return once(
-            self.memory,
+        return self.memory.once(
             scoring,
             lambda: upsample(self.coarse, self.image, model, self.target, preset=scoring, picture=self.picture),
         )
 
     def finer(self) -> tuple[Tensor, ...]:
         """What the model's finer layers say, for whoever has them as base measure; empty where it has none."""
-        return once(self.memory, "finer", self._listened)
+        return self.memory.once("finer", self._listened)
+
+    @property
+    def finer_seconds(self) -> float:
+        """How long that took, for each of those who have them."""
+        return self.memory.seconds("finer")
 
     def _listened(self) -> tuple[Tensor, ...]:
         module = module_of(self.model)
@@ -75,7 +79,7 @@ class Scene:
     def segments(self) -> NDArray:
         """The picture's parts, for metrics that ask for them."""
         settings = PRESETS["cell"]
-        return once(self.memory, "parts", lambda: np.asarray(settings.segmenter(self.picture, settings.parts)))
+        return self.memory.once("parts", lambda: np.asarray(settings.segmenter(self.picture, settings.parts)))
 
     def case(self, pixel_map: NDArray) -> Case:
         """A map of this picture, to be measured."""

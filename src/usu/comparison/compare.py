@@ -39,8 +39,8 @@ def compare(
     """Every upsampler against the reference on one metric, picture by picture; positive = better.
 
     Args:
-        values: for every upsampler one number per picture, the same pictures in the same order. NaN: not measured
-            there; the pair is dropped and counted.
+        values: for every upsampler one number per picture, the same pictures in the same order. NaN or infinity: not
+            measured, or not comparable there; the pair is dropped and counted.
         against: the reference, one of the upsamplers.
         better: whether ``"higher"`` or ``"lower"`` numbers are better.
         metric: its name, for the report.

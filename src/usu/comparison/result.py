@@ -21,7 +21,7 @@ class Row:
     upsampler: str
     #: Pictures measured for both.
     n: int
-    #: Pictures where one of the two is missing.
+    #: Pictures where one of the two is missing or infinite.
     dropped: int
     #: The upsampler's own values on those n pictures.
     mean: float

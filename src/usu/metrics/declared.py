@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from usu.metrics.irof import irof
 from usu.metrics.largest_gain import largest_gain
 from usu.metrics.mass_error import mass_error, moved_mass
 from usu.metrics.measured import Measured
+from usu.metrics.memory import Memory
 from usu.metrics.monotonicity import monotonicity_correlation
 from usu.metrics.pixel_flipping import pixel_flipping
 from usu.metrics.pointing_game import pointing_game
@@ -38,7 +39,6 @@ from usu.metrics.sparseness import sparseness
 from usu.perturb import Fill
 from usu.types import NDArray
 
-T = TypeVar("T")
 _INF = float("inf")
 #: Of the deletion and insertion curves: half of what the functions do by themselves, because tables have many maps.
 _STEPS = 8
@@ -62,8 +62,8 @@ class Case:
     #: Of the random numbers; the same for every map of a picture, so that maps are compared on equal terms.
     seed: int = 0
     #: What is the same for every map of the picture, and what is the same for every metric of this map.
-    of_picture: dict[Any, Any] = field(default_factory=dict)
-    of_map: dict[Any, Any] = field(default_factory=dict)
+    of_picture: Memory = field(default_factory=Memory)
+    of_map: Memory = field(default_factory=Memory)
 
     def dice(self, purpose: str) -> torch.Generator:
         """A generator for one purpose, the same for every map of the picture."""
@@ -78,8 +78,13 @@ class Case:
     def matched(self) -> Case:
         """The same map with the values of the bilinear one, in its own order."""
         like = interpolate(self.coarse, (int(self.image.shape[-2]), int(self.image.shape[-1])), "bilinear")
-        field = once(self.of_map, "matched", lambda: quantile_match(self.pixel_map, like, generator=self.dice("ties")))
-        return replace(self, pixel_map=field, of_map={})
+        field = self.of_map.once("matched", lambda: quantile_match(self.pixel_map, like, generator=self.dice("ties")))
+        return replace(self, pixel_map=field, of_map=Memory())
+
+    @property
+    def lent(self) -> float:
+        """Seconds that metrics have saved so far by what others had made."""
+        return self.of_picture.lent + self.of_map.lent
 
 
 @dataclass(frozen=True)
@@ -99,18 +104,9 @@ class Metric:
     needs_truth: bool = False
 
 
-def once(memory: dict[Any, Any], key: Any, make: Callable[[], T]) -> T:
-    """What is remembered under ``key``, made on first demand."""
-    if key not in memory:
-        memory[key] = make()
-    found: T = memory[key]
-    return found
-
-
 def _walked(case: Case, walk: Callable[..., Measured], fill: Fill) -> Measured:
     name = walk.__name__
-    return once(
-        case.of_map,
+    return case.of_map.once(
         (name, fill),
         lambda: walk(
             case.pixel_map,
@@ -137,8 +133,7 @@ def _halves(case: Case, fill: Fill) -> Measured:
 
 def _blocks(case: Case, fill: Fill) -> BlockChanges:
     """The model's answers do not depend on the map, so thirty maps of a picture share them."""
-    return once(
-        case.of_picture,
+    return case.of_picture.once(
         ("blocks", fill),
         lambda: block_changes(case.image, case.model, case.target, fill=fill, generator=case.dice(f"blocks{fill}")),
     )
@@ -169,6 +164,10 @@ def _inside(case: Case, metric: Callable[..., float]) -> Measured:
 
 def _auroc(case: Case) -> Measured:
     return _inside(case, partial(cell_auroc, cells=case.cells))
+
+
+def _area_iou(case: Case) -> Measured:
+    return _inside(case, partial(area_iou, generator=case.dice("ties")))
 
 
 def _of_map(metric: Callable[..., float], case: Case) -> Measured:
@@ -202,7 +201,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("seam-energy", "lower", 0, _INF, True, 0, _seams),
     Metric("cell-auroc", "higher", 0, 1, True, 0, _auroc, True),
     Metric("iou", "higher", 0, 1, True, 0, partial(_inside, metric=iou), True),
-    Metric("area-iou", "higher", 0, 1, True, 0, partial(_inside, metric=area_iou), True),
+    Metric("area-iou", "higher", 0, 1, True, 0, _area_iou, True),
     Metric("concentration", "higher", 0, 1, True, 0, partial(_inside, metric=concentration), True),
     Metric("energy-in-mask", "higher", 0, 1, True, 0, partial(_inside, metric=energy_in_mask), True),
     Metric("energy-in-mask-matched", "higher", 0, 1, True, 0, lambda case: _inside(case.matched, energy_in_mask), True),

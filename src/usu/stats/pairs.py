@@ -16,7 +16,7 @@ ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 def numbers(name: str, values: ArrayLike, *, least: int = 2, gaps: bool = False) -> NDArray:
-    """(n,) in float64, finite, at least ``least`` of them; with ``gaps`` NaN may stand for "not measured"."""
+    """(n,) in float64, finite, at least ``least`` of them; with ``gaps`` NaN and infinity stand for "not measured"."""
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"`{name}` must hold real numbers; got {array.dtype}. Pass one number per picture.")
@@ -27,7 +27,9 @@ def numbers(name: str, values: ArrayLike, *, least: int = 2, gaps: bool = False)
             "Measure more pictures, or flatten the array."
         )
     array = array.astype(np.float64)
-    wrong = np.isinf(array) if gaps else ~np.isfinite(array)
+    if gaps:
+        array[np.isinf(array)] = np.nan
+    wrong = np.zeros(0, dtype=bool) if gaps else ~np.isfinite(array)
     if wrong.any():
         kind = "infinity" if np.isinf(array).any() else "NaN"
         advice = "Look for a division by zero." if kind == "infinity" else "Drop these pictures from both sides."

@@ -12,6 +12,7 @@ from torch import nn
 import usu
 from usu.bench import CONTROLS, GUIDED, PLAIN, Guided, Sample, ScoresAlone, contenders
 from usu.bench.scene import scene_of
+from usu.metrics.memory import Memory
 from usu.segment import Grid
 
 
@@ -95,7 +96,7 @@ def test_scores_alone_know_nothing_of_the_coarse_map(scene):
 
 def test_scores_are_made_once_for_operators_that_share_them(scene):
     seen = []
-    counting = replace(scene, forward=lambda batch: (seen.append(len(batch)), MODEL(batch))[1], memory={})
+    counting = replace(scene, forward=lambda batch: (seen.append(len(batch)), MODEL(batch))[1], memory=Memory())
     for rival in contenders(["soft", "scores-alone", "soft-permuted-scores", "soft-uniform-coarse"], evaluations=40):
         assert rival(counting).evaluations == 40 - (rival.name == "scores-alone")  # that one needs no layers
     assert sum(seen) == 39, "the pass that hears the layers goes through the other model"

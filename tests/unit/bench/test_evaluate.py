@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,6 +74,73 @@ def test_a_folder_is_gone_on_with(tmp_path):
     more = run(forward=model, out=tmp_path)
     assert asked
     assert more.csv() == run(forward=model).csv()
+
+
+def test_a_folder_refuses_another_upsampler_or_picture_of_the_same_name(tmp_path):
+    fine, coarse = (usu.upsamplers.GuidedFilter(radius=radius) for radius in (2, 9))
+    run(rivals=[fine, "bilinear"], out=tmp_path)
+    run(rivals=[usu.upsamplers.GuidedFilter(radius=2), "bilinear"], out=tmp_path)  # equal is the same
+    with pytest.raises(ValueError, match=r"another upsamplers\.guided"):
+        run(rivals=[coarse, "bilinear"], out=tmp_path)
+    one, two = PICTURES
+    for changed in (
+        replace(one, image=one.image.flip(2)),
+        replace(one, truth=~OUTLINE),
+        replace(one, target=2),
+        replace(one, coarse=np.ones((4, 4))),
+    ):
+        with pytest.raises(ValueError, match=r"another pictures\.one"):
+            run(pictures=[changed, two], rivals=[fine, "bilinear"], out=tmp_path)
+    run(pictures=[two], rivals=[fine, "bilinear"], out=tmp_path)
+
+
+def test_a_picture_that_could_not_be_read_may_be_replaced(tmp_path):
+    broken = Sample("one", torch.full((3, 40, 40), float("nan")))
+    assert set(run(pictures=[broken, PICTURES[1]], out=tmp_path).failures) == {"one"}
+    assert run(out=tmp_path).csv() == run().csv()
+
+
+def test_an_outline_cropped_away_leaves_the_other_numbers():
+    nothing = replace(PICTURES[0], truth=np.zeros((40, 40), dtype=bool))
+    table = run(pictures=[nothing])
+    assert not table.failures
+    found = {row.key: row for row in table.rows}
+    assert np.isnan(found["one", "bilinear", "cell-auroc"].value)
+    kept = {row.key: row.value for row in run(pictures=PICTURES[:1]).rows if row.metric != "cell-auroc"}
+    assert all(found[key].value == value for key, value in kept.items())
+
+
+def test_times_are_as_if_nothing_had_been_shared():
+    """Infidelity's answers are asked for once, and every map's row says how long that took."""
+    slow = by_name("infidelity")
+
+    def model(batch):
+        time.sleep(2e-3)
+        return MODEL(batch)
+
+    rows = run(forward=model, metrics=["infidelity"], pictures=PICTURES[:1]).rows
+    assert len(rows) == len(RIVALS)
+    assert all(row.metric_evaluations == slow.evaluations for row in rows)
+    assert min(row.metric_seconds for row in rows) > 0.5 * max(row.metric_seconds for row in rows)
+
+
+def test_whoever_listens_to_finer_layers_pays_for_it():
+    heard = []
+
+    class Slow(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = MODEL
+
+        def forward(self, batch):
+            if torch.is_grad_enabled():
+                heard.append(1)
+                time.sleep(0.2)
+            return self.body(batch)
+
+    table = evaluate(["fast", "cell-constant-scores"], PICTURES[:1], Slow(), ["mass-error"], layer="body.2")
+    assert heard
+    assert all(row.evaluations == 1 and row.seconds > 0.2 for row in table.rows)
 
 
 def test_a_picture_that_fails_costs_the_others_nothing(tmp_path):

@@ -13,6 +13,7 @@ from torch import nn
 from usu import metrics
 from usu.interpolate import interpolate
 from usu.metrics import METRICS, Case, by_name
+from usu.metrics.memory import Memory
 
 
 class Counting(nn.Module):
@@ -58,7 +59,8 @@ class TestEveryMetric:
         metric, one = by_name(name), case()
         value = metric.measure(one).value
         scaled = [
-            metric.measure(replace(one, pixel_map=one.pixel_map * factor, of_map={})).value for factor in (1e-6, 1e6)
+            metric.measure(replace(one, pixel_map=one.pixel_map * factor, of_map=Memory())).value
+            for factor in (1e-6, 1e6)
         ]
         if metric.scale_invariant:
             assert scaled == pytest.approx([value, value], rel=1e-9, abs=1e-9)
@@ -89,7 +91,7 @@ def test_names_are_unique_and_unknown_ones_are_told_the_known():
 def test_block_answers_are_shared_by_the_maps_of_a_picture():
     one = case()
     first = by_name("infidelity").measure(one)
-    other = replace(one, pixel_map=np.roll(one.pixel_map, 3, 1), of_map={})
+    other = replace(one, pixel_map=np.roll(one.pixel_map, 3, 1), of_map=Memory())
     second = by_name("infidelity").measure(other)
     assert one.model.seen == first.evaluations == second.evaluations
     assert first.value != second.value
@@ -115,14 +117,33 @@ def test_matched_maps_have_the_bilinear_values_in_their_own_order():
     assert (np.diff(matched.ravel()[np.argsort(one.pixel_map.ravel())]) >= 0).all()
 
 
-@pytest.mark.parametrize("name", ["half-deletion", "insertion-deletion", "monotonicity", "road"])
-def test_a_shuffled_map_scores_at_chance(name):
-    """Over many shuffles the mean is within four standard errors of zero."""
-    one, dice = case(), np.random.default_rng(0)
-    values = []
-    for _ in range(24):
-        shuffled = dice.permutation(one.pixel_map.ravel()).reshape(28, 28)
-        values.append(by_name(name).measure(replace(one, pixel_map=shuffled, of_map={})).value)
-    chance = by_name(name).measure(replace(one, pixel_map=np.zeros((28, 28)), of_map={})).value
-    error = np.std(values) / math.sqrt(len(values))
-    assert abs(np.mean(values) - (chance if name == "insertion-deletion" else 0)) < 4 * error + 5e-3
+class Inside(nn.Module):
+    """Two classes: how bright the picture is inside the outline, and how dark."""
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        inside = (batch * torch.from_numpy(case().truth)).sum((1, 2, 3)) / 40
+        return torch.stack([-inside, inside], 1)
+
+
+RANKING = (
+    "half-deletion", "deletion", "insertion", "insertion-deletion", "pixel-flipping", "irof", "road", "monotonicity",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RANKING)
+def test_a_map_that_knows_is_not_at_chance_and_permuted_it_is(name):
+    """Chance is what maps without any order get; the mean of permuted maps is within four standard errors of it."""
+    metric, dice = by_name(name), np.random.default_rng(0)
+    one = replace(case(), model=Inside(), image=torch.from_numpy(case().truth * 0.8 + 0.1).float().expand(3, 28, 28))
+    knowing = one.truth + 1e-3 * dice.random((28, 28))
+
+    def value(pixel_map: np.ndarray, seed: int) -> float:
+        return metric.measure(replace(one, pixel_map=pixel_map, seed=seed, of_map=Memory(), of_picture=Memory())).value
+
+    permuted = [value(dice.permutation(knowing.ravel()).reshape(28, 28), seed) for seed in range(24)]
+    # a constant map has no correlation; a map of random numbers has one around 0
+    blind = [0.0] if name == "monotonicity" else [value(np.ones((28, 28)), seed) for seed in range(24)]
+    error = math.sqrt(np.var(permuted) / len(permuted) + np.var(blind) / len(blind))
+    assert abs(np.mean(permuted) - np.mean(blind)) < 4 * error
+    gain = value(knowing, 0) - np.mean(blind)
+    assert (gain if metric.better == "higher" else -gain) > 8 * error
