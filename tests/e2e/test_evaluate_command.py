@@ -145,6 +145,17 @@ def test_interrupted_it_says_so_and_goes_on(workplace: Path, table: str) -> None
     assert (workplace / "interrupted" / "table.csv").read_text() == table
 
 
+def test_the_matrix_of_fills_is_written(workplace: Path) -> None:
+    fills = ("blur", "mean", "noise")
+    finished(
+        workplace, "evaluate", "pictures/coffee0.png", "--model", "model.py:small", "--layer", "2", "--evaluations",
+        "40", "--upsamplers", ",".join(f"cell:{fill}" for fill in fills), "--metrics",
+        ",".join(f"half-deletion:{fill}" for fill in fills), "--out", "fills", "--quiet",
+    )  # fmt: skip
+    lines = (workplace / "fills" / "fills.csv").read_text().splitlines()
+    assert [line.split(",")[:3] for line in lines[1:]] == [["cell", "half-deletion", fill] for fill in fills]
+
+
 def test_an_unreadable_picture_is_named_and_the_others_are_measured(workplace: Path) -> None:
     (workplace / "mixed").mkdir()
     (workplace / "mixed" / "broken.png").write_bytes(b"not a picture")

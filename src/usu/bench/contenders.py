@@ -17,7 +17,7 @@ import torch
 from usu._checks import as_numpy
 from usu.bench.scene import Scene
 from usu.metrics.asking import seeded
-from usu.perturb import Fill
+from usu.metrics.declared import FILLS
 from usu.presets import PRESETS, Settings
 from usu.redistribute import Hybrid, SoftIWMR
 from usu.results import Upsampled
@@ -164,7 +164,7 @@ _GROUPS = {"plain": PLAIN, "presets": GUIDED, "controls": CONTROLS, "all": (*PLA
 def contenders(upsamplers: Sequence[Any] | str, *, evaluations: int = 300) -> list[Contender]:
     """Whatever names an upsampler, as contenders with names of their own, on equal budgets.
 
-    A built-in name, a preset (``"cell:noise"`` scores it with another fill), a control, a group (``"plain"``,
+    A built-in name, a preset or a control (``"cell:noise"`` scores it with another fill), a group (``"plain"``,
     ``"presets"``, ``"controls"``, ``"all"``), an `Upsampler`, a pair of a name and `Settings`, or a contender.
 
     >>> [one.name for one in contenders(["nearest", "cell:mean"])]
@@ -216,11 +216,11 @@ def _named(name: str) -> Contender:
     known = {one.name: one for one in _GROUPS["all"]}
     if name in known:
         return known[name]
-    preset, _, fill = name.partition(":")
-    fills: dict[str, Fill] = {"blur": "blur", "mean": "mean", "noise": "noise"}
-    if preset in PRESETS and fill in fills:
-        return Guided(name, replace(PRESETS[preset], fill=fills[fill]))
+    plain, _, fill = name.partition(":")
+    one = known.get(plain)
+    if isinstance(one, (Guided, ScoresAlone)) and fill in FILLS:
+        return replace(one, name=name, settings=replace(one.settings, fill=FILLS[fill]))
     raise ValueError(
         f"`upsamplers` must be names of upsamplers; got {name!r}. Choose from {', '.join((*known, *_GROUPS))}, or a "
-        "preset with another fill, as in cell:noise."
+        "preset or control with another fill, as in cell:noise."
     )

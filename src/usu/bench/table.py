@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from usu.errors import MissingExtraError
+from usu.metrics.declared import FILLS
 from usu.saving import written
 from usu.types import NDArray
 
@@ -84,7 +85,7 @@ class Table:
         return found
 
     def fill_matrix(
-        self, upsampler: str, metric: str, fills: Sequence[str] = ("blur", "mean", "noise")
+        self, upsampler: str, metric: str, fills: Sequence[str] = tuple(FILLS)
     ) -> tuple[list[str], NDArray]:
         """Mean of ``metric`` over the pictures: a row per fill the scorer used, a column per fill of the evaluator.
 
@@ -95,6 +96,25 @@ class Table:
             for scorer in fills
         ]
         return list(fills), np.array(means)
+
+    def fill_matrices(self) -> str:
+        """Every `fill_matrix` that the table has rows for, as comma-separated values; nothing if it has none."""
+        bases = [list(dict.fromkeys(name.rpartition(":")[0] for name in of)) for of in (self.upsamplers, self.metrics)]
+        whole = [
+            (upsampler, metric)
+            for upsampler in bases[0]
+            for metric in bases[1]
+            if all(f"{upsampler}:{fill}" in self.upsamplers and f"{metric}:{fill}" in self.metrics for fill in FILLS)
+        ]
+        lines = []
+        for upsampler, metric in whole:
+            fills, means = self.fill_matrix(upsampler, metric)
+            lines += [
+                f"{upsampler},{metric},{fill},{','.join(format(mean, '.9g') for mean in row)}"
+                for fill, row in zip(fills, means, strict=True)
+            ]
+        heads = f"upsampler,metric,scored with,{','.join(f'judged with {fill}' for fill in FILLS)}"
+        return "\n".join([heads, *lines, ""]) if lines else ""
 
     def csv(self, columns: Sequence[str] = COLUMNS) -> str:
         """Comma-separated values with a header; numbers with nine digits, empty where there is none."""

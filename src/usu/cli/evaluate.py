@@ -121,6 +121,8 @@ def _write(table: Table, out: Path, against: str, *, quiet: bool) -> None:
     if not len(table):
         return
     table.save(out)
+    if fills := table.fill_matrices():
+        written(out / "fills.csv", fills.encode())
     others = [name for name in table.upsamplers if name != against]
     if against in table.upsamplers and others:
         found = report({name: (by_name(name).better, table.values(name)) for name in table.metrics}, against)

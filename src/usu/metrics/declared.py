@@ -40,6 +40,9 @@ from usu.perturb import Fill
 from usu.types import NDArray
 
 _INF = float("inf")
+_MATCHED = "-matched"
+#: Those that a name can end with, as in ``half-deletion:noise``.
+FILLS: dict[str, Fill] = {"blur": "blur", "mean": "mean", "noise": "noise"}
 #: Of the deletion and insertion curves: half of what the functions do by themselves, because tables have many maps.
 _STEPS = 8
 
@@ -185,10 +188,21 @@ def _filling(fill: Fill, suffix: str = "") -> tuple[Metric, ...]:
     )
 
 
-#: ``matched``: after the map got the bilinear map's values in its own order, because magnitudes decide these metrics.
+def _matched(metric: Metric) -> Metric:
+    """After the map got the bilinear map's values in its own order, for metrics that magnitudes decide."""
+    return replace(
+        metric,
+        name=f"{metric.name}{_MATCHED}",
+        measure=lambda case: metric.measure(case.matched),
+        scale_invariant=True,
+    )
+
+
+_FILLED = _filling("mean")
+_ENERGY = Metric("energy-in-mask", "higher", 0, 1, True, 0, partial(_inside, metric=energy_in_mask), True)
 METRICS: tuple[Metric, ...] = (
-    *_filling("mean"),
-    Metric("infidelity-matched", "lower", 0, 1, True, 201, lambda case: _infidelity(case.matched, "optimal", "mean")),
+    *_FILLED,
+    _matched(_FILLED[-1]),
     Metric("infidelity-raw", "lower", 0, _INF, False, 201, partial(_infidelity, scaling="raw", fill="mean")),
     Metric("road", "higher", -0.5, 0.5, True, 8, partial(_asking, metric=road)),
     Metric("irof", "higher", 0, 1, True, 197, partial(_asking, metric=irof)),
@@ -203,8 +217,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("iou", "higher", 0, 1, True, 0, partial(_inside, metric=iou), True),
     Metric("area-iou", "higher", 0, 1, True, 0, _area_iou, True),
     Metric("concentration", "higher", 0, 1, True, 0, partial(_inside, metric=concentration), True),
-    Metric("energy-in-mask", "higher", 0, 1, True, 0, partial(_inside, metric=energy_in_mask), True),
-    Metric("energy-in-mask-matched", "higher", 0, 1, True, 0, lambda case: _inside(case.matched, energy_in_mask), True),
+    _ENERGY,
+    _matched(_ENERGY),
     Metric("pointing-game", "higher", 0, 1, True, 0, partial(_inside, metric=pointing_game), True),
 )
 
@@ -228,16 +242,20 @@ def metric_table() -> str:
 def by_name(name: str) -> Metric:
     """The metric of that name; ``"half-deletion:noise"`` is half deletion with another fill than the mean colour.
 
-    >>> by_name("deletion").better, by_name("infidelity:blur").scale_invariant
-    ('lower', True)
+    Every name may end with ``-matched``: the same after the map got the bilinear map's values in its own order.
+
+    >>> by_name("deletion").better, by_name("infidelity:blur").scale_invariant, by_name("irof-matched").evaluations
+    ('lower', True, 197)
     """
-    _, _, fill = name.partition(":")
-    fills: dict[str, Fill] = {"blur": "blur", "mean": "mean", "noise": "noise"}
-    for metric in (*METRICS, *(_filling(fills[fill], f":{fill}") if fill in fills else ())):
+    plain = name.removesuffix(_MATCHED)
+    _, _, fill = plain.partition(":")
+    for metric in (*METRICS, *(_filling(FILLS[fill], f":{fill}") if fill in FILLS else ())):
         if metric.name == name:
             return metric
+        if metric.name == plain:
+            return _matched(metric)
     known = ", ".join(metric.name for metric in METRICS)
     raise ValueError(
         f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; the first five take another fill as "
-        "in half-deletion:noise."
+        f"in half-deletion:noise, and all of them {_MATCHED} at the end."
     )

@@ -106,6 +106,8 @@ def test_equal_budgets_and_another_fill():
     made = contenders(["controls", "presets"], evaluations=77)
     assert {one.settings.evaluations for one in made if one.settings.scoring != "none"} == {77}
     assert contenders(["cell:noise"])[0].settings.fill == "noise"
+    (control,) = contenders(["scores-alone:mean"])
+    assert (control.name, control.settings.fill, type(control)) == ("scores-alone:mean", "mean", ScoresAlone)
 
 
 @pytest.mark.parametrize(

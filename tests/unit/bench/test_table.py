@@ -59,6 +59,20 @@ def test_the_fill_matrix_has_scorers_in_rows():
     np.testing.assert_array_equal(means, [[0, 1], [10, 11]])
 
 
+def test_every_whole_fill_matrix_is_written():
+    fills = ("blur", "mean", "noise")
+    rows = [
+        Row("a", 0, f"{upsampler}:{scorer}", f"road:{evaluator}", 10 * i + j, 0, 0)
+        for upsampler, scorers in (("cell", fills), ("soft", fills[:2]))
+        for i, scorer in enumerate(scorers)
+        for j, evaluator in enumerate(fills)
+    ]
+    lines = Table((*rows, *ROWS), {}).fill_matrices().splitlines()
+    assert lines[0] == "upsampler,metric,scored with,judged with blur,judged with mean,judged with noise"
+    assert lines[1:] == ["cell,road,blur,0,1,2", "cell,road,mean,10,11,12", "cell,road,noise,20,21,22"]
+    assert Table(ROWS, {}).fill_matrices() == ""
+
+
 def test_another_file_is_refused(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"`path` must be a table with the columns picture.*got a, b"):

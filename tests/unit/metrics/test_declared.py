@@ -42,7 +42,10 @@ def case(seed: int = 0) -> Case:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [metric.name for metric in METRICS] + ["deletion:noise", "half-deletion:blur"])
+OTHERS = ["deletion:noise", "half-deletion:blur", "irof-matched", "infidelity:noise-matched", "infidelity-raw-matched"]
+
+
+@pytest.mark.parametrize("name", [metric.name for metric in METRICS] + OTHERS)
 class TestEveryMetric:
     def test_its_cost_is_what_it_says_and_what_the_model_saw(self, name):
         metric, one = by_name(name), case()
@@ -147,3 +150,14 @@ def test_a_map_that_knows_is_not_at_chance_and_permuted_it_is(name):
     assert abs(np.mean(permuted) - np.mean(blind)) < 4 * error
     gain = value(knowing, 0) - np.mean(blind)
     assert (gain if metric.better == "higher" else -gain) > 8 * error
+
+
+def test_any_metric_can_be_measured_on_the_matched_map():
+    one = case()
+    for name in ("irof", "concentration", "infidelity:noise", "energy-in-mask"):
+        assert by_name(f"{name}-matched").measure(one).value == by_name(name).measure(one.matched).value
+
+
+def test_ties_of_the_area_follow_the_seed():
+    flat = replace(case(), pixel_map=np.ones((28, 28)))
+    assert len({by_name("area-iou").measure(replace(flat, seed=seed)).value for seed in range(4)}) > 1
