@@ -2,6 +2,7 @@
 
     usu evaluate IMAGENET PETS --truth OUTLINES --forward net.onnx --upsamplers all --metrics ... --out RUN
     python -m experiments.first_table RUN docs/results/first-table.csv > means.md
+    python -m experiments.first_table --pair docs/results/first-table.csv soft scores-alone   # any two, test by test
 
 ``RUN`` is the folder that ``usu evaluate`` wrote. + and - mark a difference from bilinear at 5 % after Bonferroni over
 every upsampler and metric of the table.
@@ -18,6 +19,7 @@ import numpy as np
 from usu.bench import Table, read_table
 from usu.comparison import Report, report
 from usu.metrics import by_name
+from usu.stats import hodges_lehmann, wilcoxon
 
 MARKS = {"better": "+", "worse": "-", "undecided": ""}
 
@@ -59,7 +61,27 @@ def means(table: Table, found: Report) -> str:
     return "\n".join(text)
 
 
+def pair(path: Path, one: str, other: str) -> str:
+    """Two upsamplers of the CSV on every metric: means, Hodges-Lehmann shift, and p of one Wilcoxon test each."""
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    text = [f"| metric | {one} | {other} | shift | p, uncorrected |", "|---" * 5 + "|"]
+    for metric in list(lines[0])[4:]:
+        columns = {name: {line["picture"]: line[metric] for line in lines if line["upsampler"] == name}
+                   for name in (one, other)}  # fmt: skip
+        common = [name for name, value in columns[one].items() if value and columns[other].get(name)]
+        left, right = (np.array([float(columns[name][picture]) for picture in common]) for name in (one, other))
+        text.append(
+            f"| {metric} | {left.mean():.3g} | {right.mean():.3g} | {hodges_lehmann(left, right):+.2g} "
+            f"| {wilcoxon(left, right).p:.1g} |"
+        )
+    return "\n".join(text)
+
+
 def main() -> None:
+    if sys.argv[1] == "--pair":
+        print(pair(Path(sys.argv[2]), *sys.argv[3:5]))
+        return
     run, out = map(Path, sys.argv[1:3])
     table = read_table(run / "table.csv")
     found = report({name: (by_name(name).better, table.values(name)) for name in table.metrics})
