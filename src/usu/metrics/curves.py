@@ -10,7 +10,8 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine
-from usu.partition import Grid, Labels
+from usu.metrics.truth import checked_cells
+from usu.partition import Labels
 from usu.perturb import apply
 from usu.types import Array, NDArray
 
@@ -87,25 +88,7 @@ def label_map(name: str, cells: Array | tuple[int, int], size: tuple[int, int]) 
     >>> label_map("cells", (1, 2), (1, 4))
     (tensor([[0, 0, 1, 1]]), 2)
     """
-    if isinstance(cells, tuple):
-        if len(cells) != 2 or not all(
-            isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= side
-            for n, side in zip(cells, size, strict=False)
-        ):
-            raise ValueError(
-                f"`{name}` must be a grid of at least 1 x 1 and at most {size[0]} x {size[1]} cells; got {cells!r}. "
-                "Pass (rows, columns), or one label per pixel."
-            )
-        return Grid((cells[0], cells[1]), size, torch.device("cpu")).labels(), cells[0] * cells[1]
-    labels = check.any_tensor(name, cells).detach().cpu()
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"`{name}` must hold integer labels; got {labels.dtype}. Convert it, e.g. to int64.")
-    if tuple(labels.shape) != size:
-        raise ValueError(
-            f"`{name}` must have the picture's height and width ({size[0]} x {size[1]}); got {check.shape(labels)}. "
-            "Give every pixel one label."
-        )
-    known, dense = labels.unique(return_inverse=True)
+    known, dense = checked_cells(cells, size, name).unique(return_inverse=True)
     return dense, len(known)
 
 
@@ -158,3 +141,18 @@ def draws_as_quantus(count: int, generator: torch.Generator | int) -> Tensor:
             "given to numpy.random.seed."
         )
     return torch.from_numpy(np.random.RandomState(generator).uniform(size=count))
+
+
+def falling_means(pixels: Tensor, gone: Tensor, size: int) -> Tensor:
+    """(n,): what Quantus' "mean" fills with, step by step: the mean of the picture whose earlier values are filled.
+
+    ``gone``: the sum of the values that go in each step, ``size`` of them.
+
+    >>> falling_means(torch.tensor([4.0, 0.0, 2.0]), torch.tensor([4.0, 0.0]), 1)  # 6 / 3, then 4 / 3
+    tensor([2.0000, 1.3333], dtype=torch.float64)
+    """
+    total, levels = float(pixels.sum()), []
+    for lost in gone.tolist():
+        levels.append(total / pixels.numel())
+        total += size * levels[-1] - lost
+    return torch.tensor(levels, dtype=torch.float64)

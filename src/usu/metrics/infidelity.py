@@ -18,7 +18,7 @@ from usu import _checks as check
 from usu.forward import Model
 from usu.metrics.asking import asked, checked_map, dice
 from usu.metrics.blocks import SIDES, Blocks, random_blocks
-from usu.metrics.curves import level_as_quantus, one_target, walk
+from usu.metrics.curves import falling_means, level_as_quantus, one_target, walk
 from usu.metrics.measured import Measured
 from usu.perturb import Fill, filled
 from usu.readout import Link, Target
@@ -205,7 +205,8 @@ def patch_changes(
     for side in sides:
         order = _patches(places, side)
         if fill == "mean":
-            levels = _falling_means(pixels, order)
+            gone = pixels.flatten(1)[:, order].sum((0, 2))
+            levels = falling_means(pixels, gone, len(pixels) * order.shape[1])
         else:
             levels = torch.full((len(order),), cast(float, level_as_quantus(picture, fill)), dtype=torch.float64)
         hidden = torch.empty(height * width, dtype=torch.float64)
@@ -216,16 +217,6 @@ def patch_changes(
         values.append(whole - walk(question, picture, filled_in, order.flatten(), counts, insert=False))
         taken.append((pixels - hidden).sum(0))
     return PatchChanges(sides, tuple(taken), tuple(values), 1 + sum(len(v) for v in values) + spent)
-
-
-def _falling_means(pixels: Tensor, order: Tensor) -> Tensor:
-    """(n,): every patch gets the mean of the picture whose earlier patches are filled already."""
-    total, share = float(pixels.sum()), len(pixels) * order.shape[1]
-    levels = []
-    for gone in pixels.flatten(1)[:, order].sum((0, 2)).tolist():
-        levels.append(total / pixels.numel())
-        total += share * levels[-1] - gone
-    return torch.tensor(levels, dtype=torch.float64)
 
 
 def _patches(field: Tensor, side: int) -> Tensor:

@@ -17,6 +17,7 @@ from usu.metrics.curves import (
     checked_steps,
     cuts,
     draws_as_quantus,
+    falling_means,
     level_as_quantus,
     values_as_quantus,
     walk,
@@ -96,10 +97,7 @@ def _filled_as_quantus(image: Tensor, order: Tensor, fill: object, generator: to
     flat = image.detach().cpu().double().flatten()
     level = level_as_quantus(image, fill)
     if fill == "mean":
-        total, levels = float(flat.sum()), torch.empty(steps, dtype=torch.float64)
-        for step, gone in enumerate(flat[order].sum(1).tolist()):
-            levels[step] = total / len(flat)
-            total += size * float(levels[step]) - gone
+        levels = falling_means(flat, flat[order].sum(1), size)
     elif level is None:
         levels = draws_as_quantus(steps, generator)
     else:

@@ -68,14 +68,14 @@ def checked_labels(name: str, labels: Array, size: tuple[int, ...]) -> Tensor:
     return given.long()
 
 
-def checked_cells(cells: Array | tuple[int, int], size: tuple[int, ...]) -> Tensor:
+def checked_cells(cells: Array | tuple[int, int], size: tuple[int, ...], name: str = "cells") -> Tensor:
     """The cell of each pixel (H, W): of a regular grid where ``cells`` is the coarse shape (h, w), else as given.
 
     >>> checked_cells((1, 2), (1, 5))
     tensor([[0, 0, 1, 1, 1]])
     """
     if isinstance(cells, (np.ndarray, Tensor)):
-        return checked_labels("cells", cells, size)
+        return checked_labels(name, cells, size)
     height, width = size
     try:
         h, w = cells
@@ -84,7 +84,7 @@ def checked_cells(cells: Array | tuple[int, int], size: tuple[int, ...]) -> Tens
         fits = False
     if not fits:
         raise ValueError(
-            f"`cells` must be a label per pixel, or the coarse shape (h, w), from 1 x 1 to {height} x {width}; got "
+            f"`{name}` must be a label per pixel, or the coarse shape (h, w), from 1 x 1 to {height} x {width}; got "
             f"{cells!r}. Pass coarse.shape."
         )
     return Grid((int(h), int(w)), (height, width), torch.device("cpu")).labels()

@@ -104,7 +104,7 @@ def test_bad_input():
     picture = torch.rand(1, 4, 4)
     with pytest.raises(ValueError, match=r"`link` must give the picture itself a positive value.*got -"):
         irof(picture[0], picture, unsure, 0, link="log_probability")
-    with pytest.raises(ValueError, match="`segments` must have the picture's height and width"):
+    with pytest.raises(ValueError, match="`segments` must be as large as `pixel_map`"):
         irof(picture[0], picture, unsure, 0, segments=np.zeros((2, 2), int))
     with pytest.raises(ValueError, match="`segments` must be a grid"):
         irof(picture[0], picture, unsure, 0, segments=(14, 14))
