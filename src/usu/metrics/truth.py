@@ -84,7 +84,7 @@ def checked_cells(cells: Array | tuple[int, int], size: tuple[int, ...], name: s
         fits = False
     if not fits:
         raise ValueError(
-            f"`{name}` must be a label per pixel, or the coarse shape (h, w), from 1 x 1 to {height} x {width}; got "
-            f"{cells!r}. Pass coarse.shape."
+            f"`{name}` must be a label per pixel, or the shape (h, w) of a grid, from 1 x 1 to {height} x {width}; got "
+            f"{cells!r}. For cells, pass coarse.shape."
         )
     return Grid((int(h), int(w)), (height, width), torch.device("cpu")).labels()

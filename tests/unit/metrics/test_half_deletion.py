@@ -124,7 +124,7 @@ def test_the_cost_is_counted(target, extra):
 
 def test_bad_input():
     picture = torch.rand(1, 4, 4)
-    with pytest.raises(ValueError, match=r"`cells` must be .* coarse shape \(h, w\), from 1 x 1 to 4 x 4"):
+    with pytest.raises(ValueError, match=r"`cells` must be .* shape \(h, w\) of a grid, from 1 x 1 to 4 x 4"):
         half_deletion(picture[0], picture, total, (5, 2), 0)
     with pytest.raises(TypeError, match="`cells` must hold integer labels"):
         half_deletion(picture[0], picture, total, picture[0], 0)

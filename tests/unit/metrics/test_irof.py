@@ -106,5 +106,5 @@ def test_bad_input():
         irof(picture[0], picture, unsure, 0, link="log_probability")
     with pytest.raises(ValueError, match="`segments` must be as large as `pixel_map`"):
         irof(picture[0], picture, unsure, 0, segments=np.zeros((2, 2), int))
-    with pytest.raises(ValueError, match="`segments` must be a grid"):
+    with pytest.raises(ValueError, match="`segments` must be a label per pixel, or the shape"):
         irof(picture[0], picture, unsure, 0, segments=(14, 14))
