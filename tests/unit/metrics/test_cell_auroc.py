@@ -123,7 +123,7 @@ def test_scale_and_functions_increasing_in_each_cell_change_nothing(seed, factor
 
 def test_bad_input():
     ones = np.ones((2, 2))
-    with pytest.raises(ValueError, match=r"^`cells` must be a label per pixel, or the coarse shape"):
+    with pytest.raises(ValueError, match=r"^`cells` must be a label per pixel, or the shape"):
         cell_auroc(ones, ones, (3, 3))
     with pytest.raises(TypeError, match=r"^`cells` must hold integer labels"):
         cell_auroc(ones, ones, ones)

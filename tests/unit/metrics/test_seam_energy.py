@@ -56,7 +56,7 @@ def test_bilinear_hides_the_grid_that_nearest_neighbour_shows():
 
 def test_bad_input():
     ones, labels = np.ones((2, 2)), np.zeros((2, 2), dtype=int)
-    with pytest.raises(ValueError, match=r"^`cells` must be a label per pixel, or the coarse shape"):
+    with pytest.raises(ValueError, match=r"^`cells` must be a label per pixel, or the shape"):
         seam_energy(ones, (3, 1), labels)
     with pytest.raises(TypeError, match=r"^`segments` must hold integer labels; got torch.float64"):
         seam_energy(ones, (1, 1), ones)

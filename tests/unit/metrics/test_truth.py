@@ -74,7 +74,7 @@ def test_cells_of_a_grid_are_those_of_nearest_exact():
 
 @pytest.mark.parametrize("cells", [(3, 3), (0, 1), (1.5, 1), 2, (1, 1, 1), "ab", None])
 def test_a_grid_that_does_not_fit(cells):
-    message = r"^`cells` must be a label per pixel, or the shape \(h, w\) of a grid, from 1 x 1 to 2 x 3; got .+\. For cells, pass coa"
+    message = r"^`cells` must be a label per pixel, or the shape \(h, w\) of a grid, from 1 x 1 to 2 x 3; got .+\. For"
     with pytest.raises(ValueError, match=message):
         checked_cells(cells, SIZE)
 
