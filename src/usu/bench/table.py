@@ -135,7 +135,10 @@ class Table:
         return pandas.DataFrame([asdict(row) for row in self.rows])
 
     def save(self, folder: str | Path) -> list[Path]:
-        """Write ``table.csv``, ``seconds.csv`` and ``table.parquet`` (needs the extra ``bench``), each as a whole."""
+        """Write ``table.csv``, ``seconds.csv`` and ``table.parquet`` (needs the extra ``bench``), each as a whole.
+
+        The first is the same however often a run was interrupted; times are in the others.
+        """
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         times = ("picture", "upsampler", "metric", *TIMES)
@@ -152,7 +155,7 @@ class Table:
         except ImportError:
             raise MissingExtraError("pyarrow", "bench", "A table in Parquet") from None
         records = [asdict(row) for row in self.rows]
-        columns = {name: [record[name] for record in records] for name in COLUMNS}
+        columns = {name: [record[name] for record in records] for name in (*COLUMNS, *TIMES)}
         buffer = io.BytesIO()
         pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
         return buffer.getvalue()

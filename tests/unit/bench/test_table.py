@@ -35,8 +35,8 @@ def test_saved_tables_come_back(tmp_path):
     assert back.csv() == Table(ROWS, {}).csv()
     pandas = pytest.importorskip("pandas")
     frame = pandas.read_parquet(tmp_path / "table.parquet")
-    assert list(frame.columns) == Table(ROWS, {}).csv().splitlines()[0].split(",")
-    assert frame.value[0] == 0.1
+    assert list(frame.columns) == [*Table(ROWS, {}).csv().splitlines()[0].split(","), "seconds", "metric_seconds"]
+    assert (frame.value[0], frame.seconds[0], frame.metric_seconds[0]) == (0.1, 0.5, 0.25)
     assert "0.25" in (tmp_path / "seconds.csv").read_text()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from experiments.synthetic.measures import BETTER, ERRORS, METRICS, measured, of_grid, samples, true_map
+from experiments.synthetic.measures import BETTER, ERRORS, METRICS, embedded, measured, of_grid, samples, true_map
 from experiments.synthetic.methods import methods
 from experiments.synthetic.shapes import Pictures, shapes
 
@@ -102,3 +102,12 @@ def test_what_cannot_be_measured_is_said(pictures, coarse) -> None:
 
     with pytest.raises(RuntimeError, match=r"3 pictures could not be measured.*`batch` must be liked"):
         measured(broken, pictures, {2: coarse[2]}, methods(["redistributions"], evaluations=40))
+
+
+def test_the_embedded_network_loses_mass_under_bilinear_and_none_under_usu() -> None:
+    table = embedded(("chelsea",), evaluations=60)
+    assert table is not None
+    moved = {name: float(values[0]) for name, values in table.values("moved-mass").items()}
+    assert list(moved) == ["bilinear", "bicubic", "lanczos3", "usu", "iwmr"]
+    assert moved["usu"] < 1e-12 < 0.05 < moved["bilinear"]
+    assert all(row.evaluations <= 60 for row in table.rows)
