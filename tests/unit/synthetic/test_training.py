@@ -42,8 +42,8 @@ def test_a_gradient_of_zero_costs_nothing() -> None:
 
 
 def test_only_the_share_ignores_the_scale_of_scores() -> None:
-    gradient, background = torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(0)), TRAIN.truths[:3, :8, :8]
-    background = torch.ones_like(background).tril()
+    gradient = torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(0))
+    background = torch.ones(3, 8, 8, dtype=torch.bool).tril()
     ratios = {name: float(penalty(10 * gradient, background, name) / penalty(gradient, background, name))
               for name in NORMALISATIONS}  # fmt: skip
     assert ratios == pytest.approx({"sum": 100, "mean": 100, "share": 1})
