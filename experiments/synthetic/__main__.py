@@ -29,7 +29,7 @@ from experiments.synthetic.panels import save
 from experiments.synthetic.patterns import PATTERNS
 from experiments.synthetic.shapes import VARIANTS, Pictures, shapes, split
 from experiments.synthetic.sweep import sweep
-from experiments.synthetic.training import STRENGTH, Trained, evaluated, trained
+from experiments.synthetic.training import EPOCHS, STRENGTH, Trained, evaluated, trained
 from rich.console import Console
 from rich.progress import Progress
 
@@ -108,6 +108,23 @@ def models(study: Study, out: Path) -> tuple[dict[str, Trained], dict[str, Pictu
     return found, tests, records
 
 
+def readings(study: Study, out: Path) -> list[dict[str, Any]]:
+    """The penalty's readings and strengths on small pictures; and the paper's strength on larger ones, because a reading
+    may depend on the resolution: at twice the side, and as the study's own models are trained.
+    """
+    side, count, *epochs = study.sweep
+    plan = [(kind, side, count, many, {}) for kind, many in zip(("cnn", "mlp"), epochs, strict=True)]
+    printed: dict[str, Any] = {"strengths": [STRENGTH], "normalisations": ["sum", "share"]}
+    plan += [(kind, 2 * side, count, many, printed) for kind, _, _, many, _ in plan]
+    own = {"cnn": study.epochs_cnn, "mlp": study.epochs_mlp}
+    plan += [(kind, study.size, study.count, many or EPOCHS[kind], printed) for kind, many in own.items()]
+    return [
+        row
+        for kind, size, pictures, many, others in plan
+        for row in sweep(kind, size=size, count=pictures, epochs=many, folder=out / "models", seed=study.seed, **others)
+    ]
+
+
 def rows_of(
     study: Study, out: Path, name: str, source: str, made: Trained, pictures: Pictures, *, contest: bool = False
 ) -> Table:
@@ -175,15 +192,7 @@ def run(study: Study, out: Path) -> None:
     found, tests, quality = models(study, out)
     tables.write_csv(quality, out / "models.csv")
     done("models")
-    side, count, *epochs = study.sweep
-    kinds = dict(zip(("cnn", "mlp"), epochs, strict=True))
-    common: dict[str, Any] = {"count": count, "folder": out / "models", "seed": study.seed}
-    swept = [row for kind, many in kinds.items() for row in sweep(kind, size=side, epochs=many, **common)]
-    for kind, many in kinds.items():  # at twice the side, the paper's strength: does a reading depend on it?
-        swept += sweep(
-            kind, size=2 * side, epochs=many, strengths=[STRENGTH], normalisations=["sum", "share"], **common
-        )
-    tables.write_csv(swept, out / "sweep.csv")
+    tables.write_csv(readings(study, out), out / "sweep.csv")
     done("sweep")
     _, validation, _ = split(shapes(study.count, size=study.size, seed=study.seed))
     regular = {name: found[name].model for name in tables.PAPER_FULL}
