@@ -29,7 +29,7 @@ from experiments.synthetic.panels import save
 from experiments.synthetic.patterns import PATTERNS
 from experiments.synthetic.shapes import VARIANTS, Pictures, shapes, split
 from experiments.synthetic.sweep import sweep
-from experiments.synthetic.training import EPOCHS, STRENGTH, Trained, evaluated, trained
+from experiments.synthetic.training import STRENGTH, Trained, evaluated, trained
 from rich.console import Console
 from rich.progress import Progress
 
@@ -109,15 +109,13 @@ def models(study: Study, out: Path) -> tuple[dict[str, Trained], dict[str, Pictu
 
 
 def readings(study: Study, out: Path) -> list[dict[str, Any]]:
-    """The penalty's readings and strengths on small pictures; and the paper's strength on larger ones, because a reading
-    may depend on the resolution: at twice the side, and as the study's own models are trained.
+    """The penalty's readings and strengths on small pictures; and the paper's strength at twice the side, because a
+    reading may depend on the resolution.
     """
     side, count, *epochs = study.sweep
     plan = [(kind, side, count, many, {}) for kind, many in zip(("cnn", "mlp"), epochs, strict=True)]
     printed: dict[str, Any] = {"strengths": [STRENGTH], "normalisations": ["sum", "share"]}
     plan += [(kind, 2 * side, count, many, printed) for kind, _, _, many, _ in plan]
-    own = {"cnn": study.epochs_cnn, "mlp": study.epochs_mlp}
-    plan += [(kind, study.size, study.count, many or EPOCHS[kind], printed) for kind, many in own.items()]
     return [
         row
         for kind, size, pictures, many, others in plan
