@@ -20,10 +20,12 @@ from usu.sources import pyramid
 
 def _layers(scene: Any) -> list[str]:
     """The last layer of each resolution, the coarsest first."""
-    known = scene.memory.setdefault("layers of each resolution", [])
-    if not known:
-        known += [level.layer for level in pyramid(scene.model, scene.image[None], scene.target).levels if level.layer]
-    return known
+
+    def found() -> list[str]:
+        levels = pyramid(scene.model, scene.image[None], scene.target).levels
+        return [level.layer for level in levels if level.layer]
+
+    return scene.memory.once("layers of each resolution", found)
 
 
 def _size(scene: Any) -> tuple[int, int]:
