@@ -52,7 +52,7 @@ class Study:
     #: Pictures of the test split that are measured on the RRL models' gradients; and on everything else.
     tested: int = 60
     tested_others: int = 30
-    #: And of the contest on `CONTESTED`: those after the ones that every method is measured on, which had been seen.
+    #: And of the contest on `CONTESTED`: those after the ones that every method is measured on.
     contested: int = 270
     #: Of the RRL models' infidelity.
     unfaithful: int = 12
