@@ -2,7 +2,7 @@
 
     usu evaluate IMAGENET PETS --truth OUTLINES --forward net.onnx --upsamplers all --metrics ... --out RUN
     python -m experiments.first_table RUN docs/results/first-table.csv > means.md
-    python -m experiments.first_table --pair docs/results/first-table.csv soft scores-alone   # any two, test by test
+    python -m experiments.first_table docs/results/first-table.csv --between soft scores-alone   # any two of them
 
 ``RUN`` is the folder that ``usu evaluate`` wrote. + and - mark a difference from bilinear at 5 % after Bonferroni over
 every upsampler and metric of the table.
@@ -10,8 +10,8 @@ every upsampler and metric of the table.
 
 from __future__ import annotations
 
+import argparse
 import csv
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +61,7 @@ def means(table: Table, found: Report) -> str:
     return "\n".join(text)
 
 
-def pair(path: Path, one: str, other: str) -> str:
+def between(path: Path, one: str, other: str) -> str:
     """Two upsamplers of the CSV on every metric: means, Hodges-Lehmann shift, and p of one Wilcoxon test each."""
     with path.open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
@@ -79,13 +79,19 @@ def pair(path: Path, one: str, other: str) -> str:
 
 
 def main() -> None:
-    if sys.argv[1] == "--pair":
-        print(pair(Path(sys.argv[2]), *sys.argv[3:5]))
+    parser = argparse.ArgumentParser(prog="python -m experiments.first_table")
+    parser.add_argument("of", type=Path, help="the folder of a run; or, with --between, the CSV made of it")
+    parser.add_argument("out", type=Path, nargs="?", help="the CSV to write")
+    parser.add_argument("--between", nargs=2, metavar="UPSAMPLER", help="compare two, metric by metric")
+    asked = parser.parse_args()
+    if asked.between:
+        print(between(asked.of, *asked.between))
         return
-    run, out = map(Path, sys.argv[1:3])
-    table = read_table(run / "table.csv")
+    if asked.out is None:
+        parser.error("name the CSV to write")
+    table = read_table(asked.of / "table.csv")
     found = report({name: (by_name(name).better, table.values(name)) for name in table.metrics})
-    wide(table, out)
+    wide(table, asked.out)
     pictures = {row.picture for row in table.rows}
     print(f"{len(pictures)} pictures, {len(table)} numbers; Bonferroni over {found.family} tests\n")
     print(means(table, found))

@@ -26,7 +26,7 @@ from experiments.synthetic.infidelity import infidelities
 from experiments.synthetic.measures import embedded, measured, of_grid
 from experiments.synthetic.methods import GROUPS, INTERPOLATIONS, described, methods, studied
 from experiments.synthetic.panels import save
-from experiments.synthetic.patterns import PATTERNS
+from experiments.synthetic.patterns import patterns
 from experiments.synthetic.shapes import VARIANTS, Pictures, shapes, split
 from experiments.synthetic.sweep import sweep
 from experiments.synthetic.training import STRENGTH, Trained, evaluated, trained
@@ -240,7 +240,8 @@ def run(study: Study, out: Path) -> None:
     if not twins:
         raise RuntimeError(f"no distinct truths with one bilinear map were found among {study.candidates} candidates")
     examples = nine(found["rrl-cnn"].model, found["rrl-mlp"].model, tests["rrl-cnn"])
-    tables.write_csv(tables.pattern_records(one for one in examples if one.name in PATTERNS), out / "patterns.csv")
+    names = patterns(size=study.size)
+    tables.write_csv(tables.pattern_records(one for one in examples if one.name in names), out / "patterns.csv")
     draw(found, tests, middle, twins, examples, out / "figures")
     done("figures")
     trained_for = sum(float(made.record["seconds"]) for made in found.values())

@@ -33,7 +33,7 @@ from usu.bench import CONTROLS, PLAIN, Guided, Made, ScoresAlone
 PARTS = 10
 #: What a scorer may spend; the paper's own pipeline takes as many as its segments ask for.
 EVALUATIONS = 300
-#: And kernel SHAP on the segments that ``usu`` starts from: as many as its pipeline takes on the CNN.
+#: And kernel SHAP on the segments that ``usu`` starts from: about as many as its pipeline takes on the CNN.
 SHAP = 80
 #: Between a picture's name and the side of its coarse map: grids of one picture share their scores.
 AT = "@"

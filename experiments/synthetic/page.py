@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from experiments.first_table import MARKS
 from experiments.synthetic.methods import INTERPOLATIONS
 from experiments.synthetic.tables import METRICS, PAPER_FULL, read_csv
 
@@ -19,8 +20,6 @@ SHOWN = (
     "nearest", "bilinear", "guided", "joint-bilateral", "usu", "iwmr", "printed-usu", "printed-iwmr", "cell", "soft",
     "oracle-shares-usu",
 )  # fmt: skip
-
-
 #: What the paper does not measure, and the metrics behind its propositions.
 BEYOND = ("cell-auroc", "alpha-error", "beta-error", "mass-excess", "mass-deficit")
 
@@ -44,7 +43,7 @@ def shape_markdown(
     cells: dict[tuple, dict[tuple, str]] = {}
     for row in rows:
         known = cells.setdefault((row["model"], row["source"], row["method"]), {})
-        mark = {"better": "+", "worse": "-"}.get(str(row.get("verdict")), "")
+        mark = MARKS.get(str(row.get("verdict")), "")
         known[row["metric"], int(row["grid"])] = _short(row["mean"]) + mark
         known[row["metric"], "paper"] = _short(row[paper]) if paper else ""
     for key, known in cells.items():
@@ -83,9 +82,8 @@ def rivals_markdown(records: Sequence[Mapping[str, str]]) -> str:
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     found: dict[tuple, dict[tuple, str]] = {}
     for row in records:
-        mark = {"better": "+", "worse": "-"}.get(row["verdict"], "")
         own = found.setdefault(tuple(row[of] for of in ("model", "method", "rival")), {})
-        own[row["metric"], int(row["grid"])] = f"{float(row['gain']):+.3f} {mark}".strip()
+        own[row["metric"], int(row["grid"])] = f"{float(row['gain']):+.3f} {MARKS[row['verdict']]}".strip()
     lines += ["| " + " | ".join((*key, *(known[place] for place in places))) + " |" for key, known in found.items()]
     return "\n".join(lines)
 

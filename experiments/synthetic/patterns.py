@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-PATTERNS = ("zigzag", "sine", "spiral", "concentric wave", "moire")
 #: Stripes per side of the picture; about 28 pixels each at 224, so that a cell of a 7 x 7 grid holds a whole period.
 STRIPES = 8
 #: How far zigzag and sine swing, as a fraction of the side, and how often.

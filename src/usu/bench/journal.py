@@ -48,7 +48,6 @@ class Journal:
             self.look()
             self._agree()
             os.ftruncate(self._file, _rows(path)[1])
-            self.look()
         except BaseException:
             self.__exit__(None, None, None)
             raise

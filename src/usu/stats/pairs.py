@@ -27,10 +27,10 @@ def numbers(name: str, values: ArrayLike, *, least: int = 2, gaps: bool = False)
             "Measure more pictures, or flatten the array."
         )
     array = array.astype(np.float64)
+    wrong = ~np.isfinite(array)
     if gaps:
-        array[np.isinf(array)] = np.nan
-    wrong = np.zeros(0, dtype=bool) if gaps else ~np.isfinite(array)
-    if wrong.any():
+        array[wrong] = np.nan
+    elif wrong.any():
         kind = "infinity" if np.isinf(array).any() else "NaN"
         advice = "Look for a division by zero." if kind == "infinity" else "Drop these pictures from both sides."
         raise ValueError(f"`{name}` must be finite; got {kind} ({wrong.sum()} of {len(array)} numbers). {advice}")

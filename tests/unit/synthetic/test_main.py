@@ -13,7 +13,7 @@ from experiments.synthetic import choice, demonstrations
 from experiments.synthetic.methods import Memory, Shared, methods, paper
 from experiments.synthetic.page import AS_THEY_ARE
 from experiments.synthetic.page import main as fill_page
-from experiments.synthetic.patterns import PATTERNS
+from experiments.synthetic.patterns import patterns
 from experiments.synthetic.tables import CLAIMING, CONTESTING, read_csv
 
 import usu
@@ -90,8 +90,8 @@ def test_every_table_and_figure_is_written(out) -> None:
         ("iwmr", "nearest"),
         ("iwmr", "usu"),
     }
-    patterns = read_csv(out / "patterns.csv")
-    assert [row["pattern"] for row in patterns] == [name for name in PATTERNS for _ in range(5)]
+    found = [row["pattern"] for row in read_csv(out / "patterns.csv")]
+    assert found == [name for name in patterns(size=32) for _ in range(5)]
     unfaithful = {(row["model"], row["method"]): float(row["times_less"]) for row in read_csv(out / "infidelity.csv")}
     assert unfaithful["rrl-cnn", "bilinear"] == unfaithful["rrl-mlp", "bilinear"] == 1
     assert ("rrl-cnn", "usu-permuted-scores") in unfaithful

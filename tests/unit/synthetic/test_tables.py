@@ -5,11 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from experiments.synthetic import tables
-from experiments.synthetic.page import claims_markdown, filled, losses_markdown, plain_markdown, shape_markdown
+from experiments.synthetic.figures import Shown
+from experiments.synthetic.page import (
+    claims_markdown,
+    filled,
+    losses_markdown,
+    plain_markdown,
+    rivals_markdown,
+    shape_markdown,
+)
 from experiments.synthetic.tables import (
     claim_records,
     desiderata_records,
     paper_value,
+    pattern_records,
     read_csv,
     shape_records,
     write_csv,
@@ -145,6 +154,37 @@ def test_what_is_missing_is_lost_in_one_of_three_steps() -> None:
     ]
     lines = losses_markdown(rows).splitlines()
     assert lines[2:] == ["| rrl-cnn | 7 x 7 | usu | 0.650 | 0.100 | 0.200 | 0.050 |"]
+
+
+def test_a_map_that_is_the_pattern_has_no_error() -> None:
+    truth = np.kron([[1.0, 0.0, 3.0, 0.0]] * 4, np.ones((2, 2)))
+    even = np.full(truth.shape, truth.mean())
+    one = Shown("stripes", truth, truth, np.array([[0.5, 1.5]] * 2), {"itself": truth, "even": even})
+    same, other = pattern_records([one])
+    assert [same[key] for key in ("alpha", "beta", "iou", "concentration", "cell_auroc")] == [0, 0, 1, 1, 1]
+    assert [other[key] for key in ("alpha", "beta", "concentration", "cell_auroc")] == [0.5, 0.5, 0.5, 0.5]
+
+
+def test_rivals_stand_in_rows_and_decided_gains_are_marked() -> None:
+    rows = [
+        {"model": "m", "method": "usu", "rival": rival, "metric": metric, "grid": "4", "gain": gain, "verdict": verdict}
+        for rival, gain, verdict in (("a", "0.25", "better"), ("b", "-0.5", "worse"), ("c", "0", "undecided"))
+        for metric in tables.METRICS
+    ]
+    lines = rivals_markdown(rows).splitlines()
+    assert lines[2:] == [f"| m | usu | {rival} |" + f" {cell} |" * 3
+                         for rival, cell in (("a", "+0.250 +"), ("b", "-0.500 -"), ("c", "+0.000"))]  # fmt: skip
+
+
+def test_what_the_preset_misses_is_lost_on_its_own_segments() -> None:
+    ious = {"oracle-scores-usu": 0.9, "oracle-shares-printed-usu": 0.8, "printed-usu": 0.3}
+    rows = [
+        {"model": "rrl-cnn", "source": "gradient", "grid": "7", "method": method, "metric": "iou", "mean": str(value)}
+        for method, value in ious.items()
+    ]
+    assert losses_markdown(rows).splitlines()[2:] == [
+        "| rrl-cnn | 7 x 7 | printed-usu | 0.300 | 0.100 | 0.100 | 0.500 |"
+    ]
 
 
 def test_plain_markdown() -> None:
