@@ -124,7 +124,7 @@ def measured(
     )
     if table.failures:
         name, reason = next(iter(table.failures.items()))
-        raise RuntimeError(f"{len(table.failures)} pictures could not be measured; the first is {name}: {reason}")
+        raise RuntimeError(f"{len(table.failures)} measurements failed; the first is {name}: {reason}")
     return table
 
 

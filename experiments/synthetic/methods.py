@@ -86,23 +86,23 @@ class Memory:
     """
 
     def __init__(self, *, unsigned: bool = False) -> None:
-        self.unsigned, self.picture, self.known = unsigned, "", {}
+        self.unsigned, self._picture, self._known = unsigned, "", {}
 
     def scored(self, scene: Any, settings: usu.Settings) -> Any:
         """Segments and scores of the scene's picture under the settings, made on first demand."""
         name = scene.name.rpartition(AT)[0] or scene.name
-        if name != self.picture:
-            self.picture, self.known = name, {}
+        if name != self._picture:
+            self._picture, self._known = name, {}
         # what the operator does with scores is left out, so that budgets share them, too
         scoring = replace(
             settings, budget="iwmr", temperature=1.0, potential=None, base=None, max_gain=None, signed="flip", trace=0.0
         )
-        if scoring not in self.known:
+        if scoring not in self._known:
             model = scene.model if scoring.scoring == "gradient" else scene.forward
-            self.known[scoring] = scored(
+            self._known[scoring] = scored(
                 model, scene.image, scene.target, scoring, picture=scene.picture, unsigned=self.unsigned
             )
-        return self.known[scoring]
+        return self._known[scoring]
 
 
 @dataclass(frozen=True, eq=False)

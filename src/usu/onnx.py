@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +36,17 @@ class OnnxModel:
     batch: int | None
     #: Passes at a time, each in a thread of its own.
     workers: int = 1
+    #: Where it was read from.
+    path: Path | None = None
+
+    def fingerprint(self) -> str:
+        """Of the file, with the weights that may lie beside it; of a session only its name for itself."""
+        found = hashlib.sha256(f"{self.input} {self.output}".encode())
+        if self.path is None:
+            found.update(str(self.session.get_modelmeta().graph_name).encode())
+        for file in sorted(self.path.parent.glob(f"{glob.escape(self.path.name)}*")) if self.path else ():
+            found.update(file.read_bytes())
+        return found.hexdigest()[:16]
 
     def __call__(self, batch: Tensor) -> Tensor:
         """The output as a tensor on the CPU."""
@@ -77,7 +90,7 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
 
     Needs the extra ``onnx``. The result goes wherever a model goes: ``engine(from_onnx("net.onnx"), target=3)``.
     """
-    workers = 1
+    workers, path = 1, Path(model) if isinstance(model, (str, Path)) else None
     if isinstance(model, (str, Path)):
         if not Path(model).is_file():
             raise FileNotFoundError(
@@ -111,6 +124,7 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
         dtype=_DTYPES[inputs[0].type],
         batch=size if isinstance(size, int) else None,
         workers=workers,
+        path=path,
     )
 
 

@@ -194,7 +194,7 @@ def _expand(entry: str | Path) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if _looks_like_picture(file))
+        found = sorted(file for file in path.iterdir() if looks_like_picture(file))
         if not found:
             raise FileNotFoundError(
                 f"`paths` must lead to pictures; got the folder {entry}, which holds none. "
@@ -203,7 +203,7 @@ def _expand(entry: str | Path) -> list[Path]:
         return found
     if glob.has_magic(str(path)):
         matches = sorted(Path(name) for name in glob.glob(str(path), recursive=True))  # noqa: PTH207 - absolute patterns
-        found = [file for file in matches if _looks_like_picture(file)]
+        found = [file for file in matches if looks_like_picture(file)]
         if not found:
             raise FileNotFoundError(
                 f"`paths` must lead to pictures; got {entry}, which matches none. Check the pattern and the folder."
@@ -212,6 +212,6 @@ def _expand(entry: str | Path) -> list[Path]:
     raise FileNotFoundError(f"`paths` must lead to pictures; got {entry}, which does not exist. Check the spelling.")
 
 
-def _looks_like_picture(file: Path) -> bool:
-    # "._cat.jpg" and the like are notes of an operating system, not pictures
+def looks_like_picture(file: Path) -> bool:
+    """By its suffix; "._cat.jpg" and the like are notes of an operating system, not pictures."""
     return file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,9 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 home / "pictures" / f"{name}{number}.png"
             )
         Image.fromarray(outline).save(home / "outlines" / f"{name}0.png")
+    (home / "outlines" / "chelsea0.xml").write_text("no picture")
+    (home / "twins").mkdir()
+    shutil.copy(home / "pictures" / "chelsea0.png", home / "twins")
     return home
 
 
@@ -123,6 +127,25 @@ def test_killed_twenty_times_it_is_the_same_table(workplace: Path, table: str) -
     assert_same(folder, table)
     after = set((folder / "rows-1-of-1.jsonl").read_text().splitlines())
     assert len(before & after) >= len(before) - 1, "no finished row again"
+
+
+def test_another_model_under_the_same_name_is_refused(workplace: Path, table: str) -> None:
+    other = workplace / "other"
+    shutil.copytree(workplace, other, ignore=shutil.ignore_patterns("killed*", "interrupted"))
+    (other / "model.py").write_text(MODEL.replace("manual_seed(0)", "manual_seed(1)"))
+    _, err = finished(other, *ASKED, "--out", "whole", expect=2)
+    assert "made with another model.weights" in err
+    assert (other / "whole" / "table.csv").read_text() == table
+
+
+def test_an_upsampler_that_cannot_do_with_so_little_is_named(workplace: Path) -> None:
+    _, err = finished(
+        workplace, "evaluate", "pictures/c*", "--model", "model.py:small", "--layer", "2", "--evaluations", "20",
+        "--upsamplers", "bilinear,paper,cell", "--metrics", "mass-error", "--out", "little", "--quiet", expect=1,
+    )  # fmt: skip
+    assert ", paper: `evaluations` must be at least" in err or ", paper and " in err
+    assert err.count("\n") < 4, "pictures that fail alike share a line"
+    assert (workplace / "little" / "table.csv").read_text().count("\n") == 1 + 4 * 2
 
 
 def assert_same(folder: Path, table: str) -> None:
@@ -183,6 +206,9 @@ def test_an_unreadable_picture_is_named_and_the_others_are_measured(workplace: P
         (("--truth", "nowhere"), "`--truth` must be a folder of outlines; got nowhere"),
         (("--part", "3/2"), "`--part` must be like 2/3"),
         (("--limit", "0"), "`--limit` must be at least 1"),
+        (("--against", "bilinaer"), "`--against` must be one of the upsamplers; got 'bilinaer'"),
+        (("--evaluations", "0"), "`evaluations` must be a whole number of at least 1; got 0"),
+        (("twins/chelsea0.png", "--truth", "outlines"), "`--truth` must hold one outline per picture"),
     ],
 )
 def test_wrong_requests_get_one_sentence(workplace: Path, arguments: tuple[str, ...], sentence: str) -> None:

@@ -36,12 +36,13 @@ def test_one_channel(quantus, monkeypatch):
     net = nn.Sequential(nn.Flatten(), nn.Linear(1024, 3)).eval()
     segments = slic(image.transpose(1, 2, 0).astype("double"), start_label=0)
     count = len(np.unique(segments))
+    wanted = theirs(quantus, net, image, pixel_map, 0.2)
+    same = irof(pixel_map, image, net, 1, fill=0.2, compat="quantus")
+    assert same.value == pytest.approx(wanted, abs=1e-4)
     ours = irof(pixel_map, image, net, 1, segments=segments, fill=0.2)
+    assert same.evaluations == ours.evaluations == count + 1 > 20
     ratios = ours.curve / ours.curve[0]
-    assert ours.evaluations == count + 1 > 20
-    assert count - np.sum((ratios[2:] + ratios[1:-1]) / 2) == pytest.approx(
-        theirs(quantus, net, image, pixel_map, 0.2), abs=1e-4
-    )
+    assert count - np.sum((ratios[2:] + ratios[1:-1]) / 2) == pytest.approx(wanted, abs=1e-4)
     clipped = np.clip(ratios, 0, 1)
     assert ours.value == pytest.approx(1 - np.mean((clipped[1:] + clipped[:-1]) / 2))
 

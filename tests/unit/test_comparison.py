@@ -162,10 +162,35 @@ def test_differences_within_the_tolerance_are_ties() -> None:
     assert exact["better"] == Row(**{**vars(rough["better"]), "gain": exact["better"].gain})
 
 
-def test_infinite_numbers_are_left_out_and_counted() -> None:
-    """Relative errors of a map of zeros are infinite; one such picture must not cost the report."""
+def test_infinity_is_a_number_beyond_all_others() -> None:
+    """Relative errors of a map of zeros are infinite: neither may they cost the report, nor be forgotten."""
+    generator = np.random.default_rng(3)
+    bilinear = 1 + generator.integers(1024, size=12) / 1024
+    usu = bilinear - 0.1 - 0.1 * generator.random(12)
+    lost = np.where(np.arange(12) < 5, np.inf, usu)
+    row = compare({"bilinear": bilinear, "usu": lost}, better="lower", resamples=200)["usu"]
+    assert (row.n, row.dropped, row.win_rate.estimate) == (12, 0, 7 / 12)
+    assert (row.verdict, row.mean, row.gain.estimate) == ("undecided", np.inf, -np.inf)
+    # ranks are those of any error larger than all others
+    large = np.where(np.isinf(lost), bilinear + 2**20, lost)  # ties again, without rounding
+    huge = compare({"bilinear": bilinear, "usu": large}, better="lower", resamples=200)
+    assert (row.p, row.rank_biserial) == (huge["usu"].p, huge["usu"].rank_biserial)
+    assert row.paired_d.estimate == pytest.approx(huge["usu"].paired_d.estimate, rel=1e-4)
+    few = np.where(np.arange(12) < 1, np.inf, usu)
+    one = compare({"bilinear": bilinear, "usu": few}, better="lower", resamples=200)["usu"]
+    assert 0.1 < one.shift.estimate < 0.2
+    both = compare({"bilinear": few, "usu": few}, better="lower", resamples=200)["usu"]
+    assert (both.win_rate.estimate, both.p) == (0.5, 1.0)
+    found = report({"m": ("lower", {"bilinear": bilinear, "usu": lost})}, resamples=50)
+    assert "inf" in found.text()
+    assert r"\infty" in found.latex()
+    assert "inf" in found.markdown()
+    found.figure().canvas.draw()
+
+
+def test_missing_numbers_are_left_out_and_counted() -> None:
     clean = {"bilinear": [1.0, 2.0, 3.0, 4.0], "usu": [0.5, 1.0, 2.5, 3.0]}
-    with_one = {name: [*numbers, np.inf] for name, numbers in clean.items()} | {"bilinear": [1.0, 2.0, 3.0, 4.0, 5.0]}
+    with_one = {"bilinear": [1.0, 2.0, 3.0, 4.0, 5.0], "usu": [0.5, 1.0, 2.5, 3.0, np.nan]}
     row, wanted = (compare(values, better="lower", resamples=50)["usu"] for values in (with_one, clean))
     assert (row.n, row.dropped, wanted.dropped) == (4, 1, 0)
     assert (row.p, row.gain, row.mean) == (wanted.p, wanted.gain, wanted.mean)

@@ -7,9 +7,9 @@ replaced, so that a gain can be traced to what caused it.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from usu.results import Upsampled
 from usu.spread import follow_picture, spread
 from usu.types import NDArray, Upsampler
 from usu.upsamplers import BUILT_IN, Redistribution
+
+Coarse: TypeAlias = Literal["real", "uniform", "shuffled"]
+Scores: TypeAlias = Literal["real", "constant", "permuted", "random"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +77,8 @@ class Guided:
 
     name: str
     settings: Settings
-    coarse: Literal["real", "uniform", "shuffled"] = "real"
-    scores: Literal["real", "constant", "permuted", "random"] = "real"
+    coarse: Coarse = "real"
+    scores: Scores = "real"
 
     def __call__(self, scene: Scene) -> Made:
         """Scores, as shared with others, and one redistribution."""
@@ -132,6 +135,10 @@ class ScoresAlone:
         return Made(found.scores, found.evaluations, found.seconds)
 
 
+_SCORES: tuple[Scores, ...] = ("constant", "permuted", "random")
+_COARSE: tuple[Coarse, ...] = ("uniform", "shuffled")
+
+
 def _controls() -> tuple[Contender, ...]:
     cell, soft, paper = PRESETS["cell"], PRESETS["soft"], PRESETS["paper"]
     area = replace(cell, budget=SoftIWMR(prior="area"), base=None, max_gain=None, temperature=0.1)
@@ -143,13 +150,8 @@ def _controls() -> tuple[Contender, ...]:
         ScoresAlone("kernel-shap", replace(soft, fit="kernel_shap")),
     ]
     for name, settings in (("cell", cell), ("soft", soft)):
-        made += [
-            Guided(f"{name}-constant-scores", settings, scores="constant"),
-            Guided(f"{name}-permuted-scores", settings, scores="permuted"),
-            Guided(f"{name}-random-scores", settings, scores="random"),
-            Guided(f"{name}-uniform-coarse", settings, coarse="uniform"),
-            Guided(f"{name}-shuffled-coarse", settings, coarse="shuffled"),
-        ]
+        made += [Guided(f"{name}-{scores}-scores", settings, scores=scores) for scores in _SCORES]
+        made += [Guided(f"{name}-{coarse}-coarse", settings, coarse=coarse) for coarse in _COARSE]
     return tuple(made)
 
 
@@ -158,21 +160,35 @@ PLAIN: tuple[Contender, ...] = tuple(Plain(u) for u in BUILT_IN if not isinstanc
 GUIDED: tuple[Contender, ...] = tuple(Guided(name, settings) for name, settings in PRESETS.items())
 #: The protocol's: coarse maps and scores replaced, scores alone, kernel SHAP on the same segments and budget.
 CONTROLS: tuple[Contender, ...] = _controls()
-_GROUPS = {"plain": PLAIN, "presets": GUIDED, "controls": CONTROLS, "all": (*PLAIN, *GUIDED, *CONTROLS)}
+#: The other controls of the cross product: coarse map and scores both replaced.
+CROSSED: tuple[Contender, ...] = tuple(
+    Guided(f"{name}-{coarse}-coarse-{scores}-scores", PRESETS[name], coarse, scores)
+    for name in ("cell", "soft")
+    for coarse in _COARSE
+    for scores in _SCORES
+)
+_GROUPS = {
+    "plain": PLAIN, "presets": GUIDED, "controls": CONTROLS, "crossed": CROSSED, "all": (*PLAIN, *GUIDED, *CONTROLS),
+}  # fmt: skip
 
 
-def contenders(upsamplers: Sequence[Any] | str, *, evaluations: int = 300) -> list[Contender]:
+def contenders(upsamplers: Sequence[Any] | str, *, evaluations: int = 300, seed: int = 0) -> list[Contender]:
     """Whatever names an upsampler, as contenders with names of their own, on equal budgets.
 
-    A built-in name, a preset or a control (``"cell:noise"`` scores it with another fill), a group (``"plain"``,
-    ``"presets"``, ``"controls"``, ``"all"``), an `Upsampler`, a pair of a name and `Settings`, or a contender.
+    A built-in name, a preset or a control (``"cell:noise"`` scores it with another fill, ``"cell@50"`` with another
+    budget), a group (``"plain"``, ``"presets"``, ``"controls"``; ``"all"`` is these three; ``"crossed"``), an
+    `Upsampler`, a pair of a name and `Settings`, or a contender.
 
-    >>> [one.name for one in contenders(["nearest", "cell:mean"])]
-    ['nearest', 'cell:mean']
+    >>> [one.name for one in contenders(["nearest", "cell:mean", "cell@50"])]
+    ['nearest', 'cell:mean', 'cell@50']
     """
+    if isinstance(evaluations, bool) or not isinstance(evaluations, int) or evaluations < 1:
+        raise ValueError(f"`evaluations` must be a whole number of at least 1; got {evaluations!r}. 300 is usual.")
+    if isinstance(upsamplers, str) or not isinstance(upsamplers, Iterable):
+        upsamplers = [upsamplers]
     found: dict[str, Contender] = {}
-    for one in [upsamplers] if isinstance(upsamplers, str) else upsamplers:
-        for contender in _contenders(one, evaluations):
+    for one in upsamplers:
+        for contender in _contenders(one, evaluations, seed):
             if found.setdefault(contender.name, contender) != contender:
                 raise ValueError(
                     f"`upsamplers` must have different names; got two called {contender.name!r}. Rename one."
@@ -182,10 +198,11 @@ def contenders(upsamplers: Sequence[Any] | str, *, evaluations: int = 300) -> li
     return list(found.values())
 
 
-def _contenders(one: Any, evaluations: int) -> Sequence[Contender]:
+def _contenders(one: Any, evaluations: int, seed: int) -> Sequence[Contender]:
     if isinstance(one, str):
-        named = _GROUPS[one] if one in _GROUPS else [_named(one)]
-        return [_equal(contender, evaluations) for contender in named]
+        if "@" in one:
+            return [_budgeted(one, seed)]
+        return [_equal(contender, evaluations, seed) for contender in (_GROUPS.get(one) or [_named(one)])]
     if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Settings):
         return [Guided(str(one[0]), one[1])]
     if isinstance(one, (Guided, ScoresAlone, Plain)):
@@ -205,15 +222,27 @@ def _contenders(one: Any, evaluations: int) -> Sequence[Contender]:
     )
 
 
-def _equal(contender: Contender, evaluations: int) -> Contender:
+def _equal(contender: Contender, evaluations: int, seed: int) -> Contender:
     """The same with this budget: at most so many evaluations, for whoever makes any beyond one backward pass."""
     if isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring in ("sampled", "delete"):
-        return replace(contender, settings=replace(contender.settings, evaluations=evaluations))
+        return replace(contender, settings=replace(contender.settings, evaluations=evaluations, seed=seed))
     return contender
 
 
+def _budgeted(name: str, seed: int) -> Contender:
+    """``cell@50``: with a budget of its own, for curves over the budget."""
+    plain, _, own = name.partition("@")
+    found = _named(plain)
+    spends = isinstance(found, (Guided, ScoresAlone)) and _equal(found, 1, seed) is not found
+    if isinstance(found, (Guided, ScoresAlone)) and spends and own.isdecimal() and int(own):
+        return _equal(replace(found, name=name), int(own), seed)
+    raise ValueError(
+        f"`upsamplers` must name a budget only for whoever spends one, as in cell@50; got {name!r}. Leave out the @."
+    )
+
+
 def _named(name: str) -> Contender:
-    known = {one.name: one for one in _GROUPS["all"]}
+    known = {one.name: one for one in (*_GROUPS["all"], *CROSSED)}
     if name in known:
         return known[name]
     plain, _, fill = name.partition(":")
@@ -222,5 +251,5 @@ def _named(name: str) -> Contender:
         return replace(one, name=name, settings=replace(one.settings, fill=FILLS[fill]))
     raise ValueError(
         f"`upsamplers` must be names of upsamplers; got {name!r}. Choose from {', '.join((*known, *_GROUPS))}, or a "
-        "preset or control with another fill, as in cell:noise."
+        "preset or control with another fill or budget, as in cell:noise and cell@50."
     )

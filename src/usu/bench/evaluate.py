@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from usu.bench.contenders import Contender, Guided, Plain, ScoresAlone, contenders
+from usu import _checks as check
+from usu.bench.contenders import Contender, Made, contenders
+from usu.bench.described import described
 from usu.bench.journal import Journal
 from usu.bench.sample import Openable, as_samples
 from usu.bench.scene import Scene, scene_of
 from usu.bench.table import Row, Table, rounded
 from usu.errors import UsuError
 from usu.forward import Model
-from usu.metrics.declared import METRICS, Metric, by_name
+from usu.metrics.declared import METRICS, Case, Metric, by_name
 from usu.metrics.measured import Measured
 from usu.results import versions
+from usu.sources import SOURCES
+
+T = TypeVar("T")
 
 #: What is measured if nothing is said: the protocol's metrics that take few evaluations each.
 DEFAULT_METRICS = (
@@ -52,21 +55,24 @@ def evaluate(
             of a name and `Settings`; see `usu.bench.contenders`.
         pictures: `Sample` values or images (C, H, W).
         model: an ``nn.Module``, for coarse maps and gradients.
-        metrics: names or `Metric` values; None is `DEFAULT_METRICS`. Those against an outline are left out for pictures
-            that have none.
-        evaluations: what every upsampler may spend that asks the model; those given as `Settings` have their own.
+        metrics: names (``"all"``: every one) or `Metric` values; None is `DEFAULT_METRICS`. Those against an outline
+            are left out for pictures that have none.
+        evaluations: what every upsampler may spend that asks the model; those given as `Settings` have their own, and
+            their own seed.
         forward: the same model for all other passes, such as a faster ONNX export; None is ``model``.
         source: of the coarse maps; see `usu.explain`.
         layer: where it looks.
-        seed: of everything random; the numbers do not depend on the order or on what else is measured.
-        out: a folder where rows are kept as soon as they are known. What is there already is not computed again.
+        seed: of everything random but the noise fill, which is always the same noise; the numbers do not depend on the
+            order or on what else is measured.
+        out: a folder where rows are kept as soon as they are known. What is there already is not computed again; rows
+            of another model, picture, upsampler or metric of the same name are refused.
         part: (2, 3) is the second of three processes that share the pictures, and the folder.
         request: what else the rows depend on, remembered in the folder; other values are refused there.
         progress: called with the picture's name, the rows done and in all.
 
     Guarantees:
         The same table, bit for bit in its printed form, whether or not it was interrupted. A picture that fails is in
-        ``failures`` with its reason, and costs the others nothing.
+        ``failures`` with its reason, and costs the others nothing; so is an upsampler or a metric that fails on one.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3, stride=2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
@@ -76,8 +82,9 @@ def evaluate(
     [('nearest', 'mass-error', 0), ('nearest', 'half-deletion', 2),
      ('bilinear', 'mass-error', 0), ('bilinear', 'half-deletion', 2)]
     """
-    rivals, samples = contenders(upsamplers, evaluations=evaluations), as_samples(pictures)
-    asked = [one if isinstance(one, Metric) else by_name(one) for one in _listed(metrics)]
+    rivals, samples = contenders(upsamplers, evaluations=evaluations, seed=seed), as_samples(pictures)
+    asked, (which, parts) = _asked(metrics), _checked_part(part)
+    check.choice("source", source, SOURCES)
     plan = {sample.name: _wanted(sample, rivals, asked) for sample in samples}
     total = sum(map(len, plan.values()))
 
@@ -85,12 +92,18 @@ def evaluate(
         """What the rows of a folder depend on, beside the names of pictures, upsamplers and metrics."""
         return {
             "source": source, "layer": layer, "seed": seed, "usu-xai": versions()["usu-xai"],
-            "upsamplers": {rival.name: _described(rival) for rival in rivals},
+            "model": described(model), "forward": described(forward),
+            "upsamplers": {rival.name: described(rival) for rival in rivals},
+            "metrics": {metric.name: described(metric) for metric in asked if not _ours(metric)},
             "pictures": {sample.name: sample.digest() for sample in samples}, **(request or {}),
         }  # fmt: skip
 
-    failures: dict[str, str] = {}
-    with nullcontext(None) if out is None else Journal(out, kept(), part=_checked_part(part)) as journal:
+    def opened(sample: Openable) -> Scene:
+        passes = model if forward is None else forward
+        return scene_of(sample.open(), model, passes, source=source, layer=layer, seed=seed)
+
+    failures = _Failures()
+    with nullcontext(None) if out is None else Journal(out, kept(), part=(which, parts)) as journal:
         rows: dict[tuple[str, str, str], Row] = {} if journal is None else journal.rows
         done = sum(_key(sample, *pair) in rows for sample in samples for pair in plan[sample.name])
 
@@ -105,45 +118,56 @@ def evaluate(
 
         if progress is not None:
             progress("", done, total)
-        for number, sample in enumerate(samples):
-            if number % part[1] != part[0] - 1:
-                continue
+        for sample in samples[which - 1 :: parts]:
             todo = [(rival, metric) for rival, metric in plan[sample.name] if _key(sample, rival, metric) not in rows]
-            if not todo:
+            scene = failures.attempt(sample.name, opened, sample) if todo else None
+            if scene is None:
                 continue
-            try:
-                scene = scene_of(
-                    sample.open(), model, model if forward is None else forward, source=source, layer=layer, seed=seed
-                )
-                _measure(scene, todo, keep)
-            except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError, ArithmeticError) as error:
-                if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                    raise  # the next row would not fit either
-                failures[sample.name] = " ".join(str(error).split()) or type(error).__name__
+            for rival in dict.fromkeys(rival for rival, _ in todo):
+                name = f"{sample.name}, {rival.name}"
+                made = failures.attempt(name, rival, scene)
+                case = None if made is None else failures.attempt(name, scene.case, made.pixel_map)
+                if made is None or case is None:
+                    continue
+                for metric in (metric for other, metric in todo if other is rival):
+                    row = failures.attempt(f"{name}, {metric.name}", _measured, scene, rival, made, case, metric)
+                    if row is not None:
+                        keep(row)
         if journal is not None:
             journal.look()  # whoever ends last has the rows of all
     wanted = [_key(sample, rival, metric) for sample in samples for rival, metric in plan[sample.name]]
-    there = tuple(rows[key] for key in wanted if key in rows)
-    lost = sum(len(plan[name]) for name in failures) - sum(row.picture in failures for row in there)
-    return Table(there, failures, missing=total - len(there) - lost)
+    others = {sample.name for number, sample in enumerate(samples) if number % parts != which - 1}
+    return Table(
+        tuple(rows[key] for key in wanted if key in rows),
+        failures,
+        missing=sum(key[0] in others and key not in rows for key in wanted),
+    )
 
 
-def _measure(scene: Scene, todo: list[tuple[Contender, Metric]], keep: Callable[[Row], None]) -> None:
-    """Every map once, every metric of it, row by row."""
-    for rival in dict.fromkeys(rival for rival, _ in todo):
-        made = rival(scene)
-        case = scene.case(made.pixel_map)
-        for metric in (metric for other, metric in todo if other is rival):
-            start, lent = time.perf_counter(), case.lent
-            # an outline that was cropped away leaves nothing to measure against
-            blank = metric.needs_truth and scene.truth is not None and not scene.truth.any()
-            found = Measured(float("nan")) if blank else metric.measure(case)
-            taken = time.perf_counter() - start + case.lent - lent
-            row = Row(
-                scene.name, scene.target, rival.name, metric.name, found.value, made.evaluations, found.evaluations,
-                made.seconds, taken,
-            )  # fmt: skip
-            keep(replace(row, value=rounded(found.value)))
+class _Failures(dict[str, str]):
+    """What went wrong, by the name of what was tried; one sentence each."""
+
+    def attempt(self, name: str, work: Callable[..., T], *given: Any) -> T | None:
+        """What the work gives; a failure costs this and nothing else."""
+        try:
+            return work(*given)
+        except Exception as error:
+            text = " ".join(str(error).split())
+            plain = isinstance(error, (UsuError, ValueError, TypeError, OSError, RuntimeError)) and text
+            self[name] = text if plain else f"{type(error).__name__}: {text}"
+            return None
+
+
+def _measured(scene: Scene, rival: Contender, made: Made, case: Case, metric: Metric) -> Row:
+    start, lent = time.perf_counter(), case.lent
+    # an outline that was cropped away leaves nothing to measure against
+    blank = metric.needs_truth and scene.truth is not None and not scene.truth.any()
+    found = Measured(float("nan")) if blank else metric.measure(case)
+    taken = time.perf_counter() - start + case.lent - lent
+    return Row(
+        scene.name, scene.target, rival.name, metric.name, rounded(found.value), made.evaluations, found.evaluations,
+        made.seconds, taken,
+    )  # fmt: skip
 
 
 def _wanted(sample: Openable, rivals: list[Contender], metrics: list[Metric]) -> list[tuple[Contender, Metric]]:
@@ -151,37 +175,39 @@ def _wanted(sample: Openable, rivals: list[Contender], metrics: list[Metric]) ->
     return [(rival, metric) for rival in rivals for metric in fitting]
 
 
-def _described(rival: Contender) -> dict[str, Any]:
-    """What a contender's rows depend on, as plain values; the same in every process."""
-    if isinstance(rival, (Guided, ScoresAlone)):
-        told = {"coarse": rival.coarse, "scores": rival.scores} if isinstance(rival, Guided) else {}
-        return {"kind": type(rival).__name__, **told, **rival.settings.described()}
-    found: dict[str, Any] = _plain(rival.upsampler if isinstance(rival, Plain) else rival)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """A value and all its fields as JSON can hold them; what is no value is known by its kind."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (tuple, list)):
-        return [_plain(one) for one in value]
-    own = fields(value) if is_dataclass(value) else ()
-    return {"kind": type(value).__name__, **{field.name: _plain(getattr(value, field.name)) for field in own}}
-
-
 def _key(sample: Openable, rival: Contender, metric: Metric) -> tuple[str, str, str]:
     return sample.name, rival.name, metric.name
 
 
-def _listed(metrics: Sequence[str | Metric] | None) -> Sequence[str | Metric]:
-    if metrics is None:
-        return DEFAULT_METRICS
-    if isinstance(metrics, str):
-        return [metric.name for metric in METRICS] if metrics == "all" else [metrics]
-    if not metrics:
+def _asked(metrics: Sequence[str | Metric] | None) -> list[Metric]:
+    """Each once, whatever it was called by."""
+    named = DEFAULT_METRICS if metrics is None else [metrics] if isinstance(metrics, (str, Metric)) else metrics
+    found: dict[str, Metric] = {}
+    try:
+        given = [one for name in named for one in (METRICS if name == "all" else [name])]
+    except TypeError:
+        raise TypeError(
+            f"`metrics` must be a list of names or usu.metrics.Metric; got {type(metrics).__name__}. Use 'all' for all."
+        ) from None
+    for one in given:
+        metric = by_name(one) if isinstance(one, str) else one
+        if not isinstance(metric, Metric):
+            raise TypeError(
+                f"`metrics` must hold names or usu.metrics.Metric values; got {type(one).__name__}. Use 'all' for all."
+            )
+        if found.setdefault(metric.name, metric) != metric:
+            raise ValueError(f"`metrics` must have different names; got two called {metric.name!r}. Rename one.")
+    if not found:
         raise ValueError("`metrics` must name at least one; got none. Leave it out for the usual ones.")
-    return metrics
+    return list(found.values())
+
+
+def _ours(metric: Metric) -> bool:
+    """One that its name says everything about."""
+    try:
+        return by_name(metric.name) == metric
+    except ValueError:
+        return False
 
 
 def _checked_part(part: tuple[int, int]) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from usu._checks import as_numpy
+from usu.bench.described import described, digest
 from usu.models import Loaded
 from usu.models.preparation import Geometry, seen
 from usu.pictures import read
@@ -44,8 +45,7 @@ class Sample:
     def digest(self) -> str:
         """Of everything in it but its name."""
         arrays = [None if one is None else as_numpy(one) for one in (self.image, self.picture, self.truth, self.coarse)]
-        known = [b"" if one is None else f"{one.dtype}{one.shape}".encode() + one.tobytes() for one in arrays]
-        return _digest(*known, str(self.target).encode())
+        return digest(json.dumps(described([*arrays, self.target])).encode())
 
 
 class Openable(Protocol):
@@ -89,12 +89,12 @@ class PictureFile:
         return Sample(self.name, image, seen(picture.unit, geometry), self.target, outline)
 
     def digest(self) -> str:
-        """Of the files, and of the target; what cannot be read has no rows that could depend on it."""
+        """Of the files, how they are prepared, and the target; what cannot be read has no rows that depend on it."""
         try:
             files = [b"" if path is None else path.read_bytes() for path in (self.path, self.truth)]
         except OSError:
             return "unreadable"
-        return _digest(*files, str(self.target).encode())
+        return digest(*files, json.dumps(described([self.loaded.prepare, self.target])).encode())
 
     def _outline(self, path: Path, size: tuple[int, ...], geometry: Geometry) -> NDArray:
         drawn = read(path).unit
@@ -103,13 +103,6 @@ class PictureFile:
             raise ValueError(f"`truth` must be as large as its picture ({wanted}); got {got} in {path}. Resize it.")
         # a smooth resize and a threshold cuts the outline where it is, not at the nearest old pixel
         return np.asarray(seen(drawn, geometry).mean(2) > 0.5)
-
-
-def _digest(*parts: bytes) -> str:
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(len(part).to_bytes(8, "little") + part)
-    return found.hexdigest()[:16]
 
 
 def as_samples(pictures: Iterable[Any]) -> list[Openable]:

@@ -15,6 +15,7 @@ from usu.jobs import displayable
 from usu.metrics.asking import seeded
 from usu.metrics.declared import Case
 from usu.metrics.memory import Memory
+from usu.metrics.truth import checked_truth
 from usu.pipeline import upsample
 from usu.presets import PRESETS, Settings
 from usu.results import Upsampled
@@ -114,7 +115,8 @@ def scene_of(sample: Sample, model: Model, forward: Model, *, source: str, layer
     if not isinstance(target, int):
         raise TypeError(f"`target` must be a class index or None; got {type(target).__name__}. Name one class.")
     picture = as_numpy(displayable(image)) if sample.picture is None else as_numpy(sample.picture)
-    truth = None if sample.truth is None else as_numpy(sample.truth).astype(bool)
+    size = tuple(image.shape[-2:])
+    truth = None if sample.truth is None else checked_truth(sample.truth, size, needed=False).numpy()
     # a picture's random numbers do not depend on which pictures came before it
     own = seeded(seed, sample.name).initial_seed() % 2**31
     return Scene(sample.name, image, picture, coarse, target, truth, model, forward, own)

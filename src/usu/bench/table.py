@@ -47,10 +47,10 @@ COLUMNS = tuple(field.name for field in fields(Row) if field.name not in TIMES)
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows in a fixed order, and the pictures that failed with the reason why."""
+    """Rows in a fixed order, and what failed with the reason why."""
 
     rows: tuple[Row, ...]
-    #: Picture -> one sentence.
+    #: Picture -> one sentence; or ``picture, upsampler`` and ``picture, upsampler, metric`` where the rest went well.
     failures: Mapping[str, str]
     #: Rows that were asked for and are another process's part.
     missing: int = 0
@@ -91,6 +91,12 @@ class Table:
 
         The upsamplers are called ``cell:blur``, ``cell:mean``, ...; the metrics ``half-deletion:blur``, ...
         """
+        needed = [f"{upsampler}:{fill}" for fill in fills]
+        if not set(needed) <= set(self.upsamplers):
+            raise ValueError(
+                f"`upsampler` must be in the table with every fill; got {upsampler!r}, of {', '.join(needed)}. "
+                f"It holds {', '.join(self.upsamplers)}."
+            )
         means = [
             [float(np.nanmean(self.values(f"{metric}:{evaluator}")[f"{upsampler}:{scorer}"])) for evaluator in fills]
             for scorer in fills

@@ -24,7 +24,7 @@ def evaluate(
     layer: Annotated[str | None, typer.Option(help="Where the source looks.")] = None,
     source: Annotated[str, typer.Option(help="gradcam, hirescam or layercam.")] = "gradcam",
     upsamplers: Annotated[
-        str, typer.Option(help="Names with commas between; plain, presets, controls and all stand for many.")
+        str, typer.Option(help="Names with commas between; plain, presets, controls, crossed and all stand for many.")
     ] = "plain,presets",
     metrics: Annotated[
         str | None, typer.Option(help="Names with commas between, or all; the protocol's main ones if not given.")
@@ -33,10 +33,13 @@ def evaluate(
     truth: Annotated[
         Path | None, typer.Option(help="A folder of outlines, bright inside the object, named like the pictures.")
     ] = None,
-    against: Annotated[str, typer.Option(help="The upsampler that the report compares the others with.")] = "bilinear",
+    against: Annotated[
+        str | None,
+        typer.Option(help="The upsampler that the report compares the others with; bilinear if not said."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Only so many pictures, spread evenly over the folder.")] = None,
     part: Annotated[str, typer.Option(help="2/3: this is the second of three processes sharing the work.")] = "1/1",
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of everything random but the noise fill.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for table, report and figures.")] = Path("usu-evaluation"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars and no remarks.")] = False,
@@ -45,6 +48,7 @@ def evaluate(
 
     Every row is kept as soon as it is known: run the same command again and it goes on where it was.
     """
+    from usu.bench import contenders
     from usu.bench import evaluate as measured
     from usu.forward import from_onnx
     from usu.models import load
@@ -53,7 +57,9 @@ def evaluate(
     run.need("matplotlib", "plot", "The figures of the report")
     loaded = load(model, weights=weights, device=device)
     files = _files(pictures, loaded, truth, limit)
-    which = _part(part)
+    which, names = _part(part), [one.name for one in contenders(upsamplers.split(","), evaluations=evaluations)]
+    if against is not None and against not in names:
+        raise ValueError(f"`--against` must be one of the upsamplers; got {against!r}. Choose from {', '.join(names)}.")
     with run.bars(1, quiet=quiet) as bars:
         bars.start("rows", None)
         try:
@@ -61,7 +67,7 @@ def evaluate(
                 upsamplers.split(","),
                 files,
                 loaded.model,
-                None if metrics is None else metrics.split(",") if metrics != "all" else "all",
+                None if metrics is None else metrics.split(","),
                 evaluations=evaluations,
                 forward=None if forward is None else from_onnx(forward),
                 source=source,
@@ -69,15 +75,17 @@ def evaluate(
                 seed=seed,
                 out=out,
                 part=which,
-                request={"model": model, "weights": weights, "forward": forward},
                 progress=lambda name, done, total: bars.evaluated(done, total),
             )
         except KeyboardInterrupt:
             run.note(f"interrupted; every finished row is kept in {out}, run the same command to go on")
             raise typer.Exit(130) from None
+    alike: dict[str, list[str]] = {}
     for name, sentence in table.failures.items():
-        run.note(f"{name}: {sentence}")
-    _write(table, out, against, quiet=quiet)
+        alike.setdefault(sentence, []).append(name)
+    for sentence, failed in alike.items():
+        run.note(f"{failed[0]}{f' and {len(failed) - 1} more' * (len(failed) > 1)}: {sentence}")
+    _write(table, out, against or "bilinear", quiet=quiet)
     if table.failures:
         raise typer.Exit(1 if len(table) else 2)
 
@@ -85,11 +93,11 @@ def evaluate(
 def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int | None) -> list[PictureFile]:
     """The pictures, each with its outline where one has its name."""
     from usu.bench import PictureFile
-    from usu.pictures import find
+    from usu.pictures import find, looks_like_picture
 
     if truth is not None and not truth.is_dir():
         raise FileNotFoundError(f"`--truth` must be a folder of outlines; got {truth}, which is none. Check the path.")
-    drawn = {} if truth is None else {path.stem: path for path in sorted(truth.iterdir()) if path.is_file()}
+    drawn = {} if truth is None else {path.stem: path for path in sorted(truth.iterdir()) if looks_like_picture(path)}
     found = find(pictures)
     if limit is not None:
         if limit < 1:
@@ -98,6 +106,12 @@ def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int |
     stems = [path.stem for path in found]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in found]
     files = [PictureFile(name, path, loaded, drawn.get(path.stem)) for name, path in zip(names, found, strict=True)]
+    shared = next((stem for stem in drawn if stems.count(stem) > 1), None)
+    if shared is not None:
+        raise ValueError(
+            f"`--truth` must hold one outline per picture; got {drawn[shared]} for {stems.count(shared)} pictures of "
+            "that name. Rename them."
+        )
     if truth is not None and not any(file.has_truth for file in files):
         raise ValueError(
             f"`--truth` must hold a file named like a picture; got {truth}, where none is. {stems[0]}.png would be one."

@@ -39,8 +39,8 @@ def compare(
     """Every upsampler against the reference on one metric, picture by picture; positive = better.
 
     Args:
-        values: for every upsampler one number per picture, the same pictures in the same order. NaN or infinity: not
-            measured, or not comparable there; the pair is dropped and counted.
+        values: for every upsampler one number per picture, the same pictures in the same order. NaN: not measured; the
+            pair is dropped and counted. Infinity is a number beyond all others.
         against: the reference, one of the upsamplers.
         better: whether ``"higher"`` or ``"lower"`` numbers are better.
         metric: its name, for the report.
@@ -157,6 +157,7 @@ def _rows(
     """Everything but the correction for the family; rows over the same number of pictures share their resamples."""
     reference = columns[against]
     rows: dict[str, Row] = {}
+    largest: dict[str, float] = {}
     improvements: dict[int, dict[str, NDArray]] = {}
     for name, column in columns.items():
         if name == against:
@@ -167,8 +168,7 @@ def _rows(
             unknown = (_UNKNOWN,) * 4
             rows[name] = Row(name, n, len(column) - n, np.nan, np.nan, *unknown, np.nan, np.nan, np.nan)
             continue
-        d = sign * differences(own, other)
-        d[np.abs(d) <= tolerance] = 0
+        d, largest[name] = _improved(own, other, sign, tolerance)
         nothing = np.zeros(n)
         improvements.setdefault(n, {})[name] = d
         rows[name] = Row(
@@ -178,10 +178,10 @@ def _rows(
             mean=float(own.mean()),
             median=float(np.median(own)),
             gain=_UNKNOWN,
-            shift=stats.hodges_lehmann_interval(d, nothing, confidence=confidence),
+            shift=_unbounded(stats.hodges_lehmann_interval(d, nothing, confidence=confidence), largest[name]),
             win_rate=_UNKNOWN,
             paired_d=_UNKNOWN,
-            cohens_d=sign * stats.cohens_d(own, other),
+            cohens_d=sign * stats.cohens_d(own, other) if np.isfinite([own, other]).all() else np.nan,
             rank_biserial=stats.rank_biserial(d, nothing),
             p=stats.wilcoxon(d, nothing).p,
         )
@@ -190,5 +190,34 @@ def _rows(
         k = d.shape[1]
         means, ratios = moments(np.hstack([d, wins(d)]), resamples=resamples, confidence=confidence, seed=seed)
         for i, name in enumerate(found):
-            rows[name] = replace(rows[name], gain=means[i], paired_d=ratios[i], win_rate=means[k + i])
+            gain = _unbounded(means[i], largest[name])
+            rows[name] = replace(rows[name], gain=gain, paired_d=ratios[i], win_rate=means[k + i])
     return list(rows.values())
+
+
+def _improved(own: NDArray, other: NDArray, sign: int, tolerance: float) -> tuple[NDArray, float]:
+    """Improvement per picture, and the largest one where some are infinite (infinity where none is).
+
+    The infinite ones are finite here, but so large that ranks, wins and d_z are what they tend to. Two infinite numbers
+    of one sign are a tie.
+    """
+    finite = np.isfinite(own) & np.isfinite(other)
+    if finite.all():
+        d = sign * differences(own, other)
+        d[np.abs(d) <= tolerance] = 0
+        return d, np.inf
+    d = np.zeros(len(own))
+    d[finite] = sign * (own[finite] - other[finite])
+    d[np.abs(d) <= tolerance] = 0
+    largest = float(np.abs(d).max()) or 1.0
+    d[~finite] = sign * 1e9 * largest * (1.0 * (own > other) - (own < other))[~finite]
+    return d, largest
+
+
+def _unbounded(interval: stats.Interval, largest: float) -> stats.Interval:
+    """What an infinite improvement has a share in is infinite."""
+    low, high, middle = (
+        float(np.copysign(np.inf, end)) if abs(end) > 1e3 * largest else end
+        for end in (interval.low, interval.high, interval.estimate)
+    )
+    return replace(interval, low=low, high=high, estimate=middle)

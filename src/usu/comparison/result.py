@@ -21,7 +21,7 @@ class Row:
     upsampler: str
     #: Pictures measured for both.
     n: int
-    #: Pictures where one of the two is missing or infinite.
+    #: Pictures where one of the two is missing.
     dropped: int
     #: The upsampler's own values on those n pictures.
     mean: float
@@ -34,7 +34,7 @@ class Row:
     win_rate: Interval
     #: Mean improvement in standard deviations of the improvement (d_z), BCa interval.
     paired_d: Interval
-    #: Mean improvement in pooled standard deviations of the values, the paper's effect size.
+    #: Mean improvement in pooled standard deviations of the values, the paper's effect size; NaN where one is infinite.
     cohens_d: float
     rank_biserial: float
     #: Wilcoxon signed-rank, Pratt, two-sided; then adjusted for the family.

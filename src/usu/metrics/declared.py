@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
 import torch
@@ -239,6 +239,7 @@ def metric_table() -> str:
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
+@cache
 def by_name(name: str) -> Metric:
     """The metric of that name; ``"half-deletion:noise"`` is half deletion with another fill than the mean colour.
 

@@ -16,7 +16,9 @@ ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 def numbers(name: str, values: ArrayLike, *, least: int = 2, gaps: bool = False) -> NDArray:
-    """(n,) in float64, finite, at least ``least`` of them; with ``gaps`` NaN and infinity stand for "not measured"."""
+    """(n,) in float64, finite, at least ``least`` of them; with ``gaps`` NaN may stand for "not measured", and a number
+    may be infinite.
+    """
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"`{name}` must hold real numbers; got {array.dtype}. Pass one number per picture.")
@@ -28,9 +30,7 @@ def numbers(name: str, values: ArrayLike, *, least: int = 2, gaps: bool = False)
         )
     array = array.astype(np.float64)
     wrong = ~np.isfinite(array)
-    if gaps:
-        array[wrong] = np.nan
-    elif wrong.any():
+    if wrong.any() and not gaps:
         kind = "infinity" if np.isinf(array).any() else "NaN"
         advice = "Look for a division by zero." if kind == "infinity" else "Drop these pictures from both sides."
         raise ValueError(f"`{name}` must be finite; got {kind} ({wrong.sum()} of {len(array)} numbers). {advice}")

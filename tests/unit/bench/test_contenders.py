@@ -110,11 +110,38 @@ def test_equal_budgets_and_another_fill():
     assert (control.name, control.settings.fill, type(control)) == ("scores-alone:mean", "mean", ScoresAlone)
 
 
+def test_budgets_of_their_own(scene):
+    made = contenders(["cell", "cell@50", "soft:noise@60", "scores-alone@70"], evaluations=80)
+    assert [one.settings.evaluations for one in made] == [80, 50, 60, 70]
+    assert [one.name for one in made] == ["cell", "cell@50", "soft:noise@60", "scores-alone@70"]
+    assert made[1](scene).evaluations == 50
+    assert made[2].settings.fill == "noise"
+    with pytest.raises(ValueError, match="`evaluations` must be a whole number of at least 1; got 0"):
+        contenders("cell", evaluations=0)
+
+
+def test_both_ingredients_replaced(scene):
+    both = contenders("crossed", evaluations=60)
+    assert len(both) == len({one.name for one in both}) == 2 * 2 * 3
+    made = {one.name: one(scene).pixel_map for one in both}
+    single = {one.name: one(scene).pixel_map for one in contenders("controls", evaluations=60)}
+    for preset in ("cell", "soft"):
+        crossed = made[f"{preset}-shuffled-coarse-permuted-scores"]
+        for other in (f"{preset}-shuffled-coarse", f"{preset}-permuted-scores"):
+            assert not np.allclose(crossed, single[other])
+        assert crossed.sum() == pytest.approx(scene.coarse.sum() / scene.coarse.size * PICTURE[0].numel())
+
+
 @pytest.mark.parametrize(
     ("given", "error", "sentence"),
     [
         (["bilinaer"], ValueError, "got 'bilinaer'. Choose from nearest"),
         (["cell:black"], ValueError, "got 'cell:black'"),
+        (["cell@"], ValueError, "as in cell@50; got 'cell@'"),
+        (["cell@0"], ValueError, "as in cell@50; got 'cell@0'"),
+        (["fast@50"], ValueError, "as in cell@50; got 'fast@50'"),
+        (["bilinear@50"], ValueError, "as in cell@50; got 'bilinear@50'"),
+        (3, TypeError, "got int"),
         ([], ValueError, "must name at least one"),
         ([3], TypeError, "got int"),
         ([usu.upsamplers.by_name("usu")], TypeError, "must not be driven by a score field"),

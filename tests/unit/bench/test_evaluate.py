@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import time
 from dataclasses import replace
@@ -14,7 +15,9 @@ import usu
 from tests.unit.bench.test_contenders import MODEL
 from usu.bench import Sample, evaluate
 from usu.bench.journal import Journal
-from usu.metrics import by_name
+from usu.metrics import METRICS as ALL
+from usu.metrics import Metric, by_name
+from usu.metrics.measured import Measured
 
 DICE = torch.Generator().manual_seed(3)
 OUTLINE = np.zeros((40, 40), dtype=bool)
@@ -92,6 +95,81 @@ def test_a_folder_refuses_another_upsampler_or_picture_of_the_same_name(tmp_path
         with pytest.raises(ValueError, match=r"another pictures\.one"):
             run(pictures=[changed, two], rivals=[fine, "bilinear"], out=tmp_path)
     run(pictures=[two], rivals=[fine, "bilinear"], out=tmp_path)
+
+
+def constant(number, name="mine"):
+    return Metric(name, "higher", 0, 1, True, 0, lambda case: Measured(number))
+
+
+class Blocky:
+    """An upsampler of a user's own, with a parameter that is no dataclass field."""
+
+    name, guarantees = "blocky", frozenset()
+
+    def __init__(self, power):
+        self.power = power
+
+    def __call__(self, coarse, picture):
+        return usu.interpolate(coarse**self.power, picture.shape[:2], "nearest")
+
+
+def test_a_folder_refuses_another_model_metric_or_object_of_the_same_name(tmp_path):
+    asked = {"rivals": [Blocky(1), "bilinear"], "metrics": ["mass-error", constant(0.25)], "out": tmp_path}
+    run(**asked)
+    run(**{**asked, "rivals": [Blocky(1), "bilinear"], "metrics": ["mass-error", constant(0.25)]})
+    other = copy.deepcopy(MODEL)
+    other[0].bias.data += 1e-3
+    for change, told in (
+        ({"model": other}, r"another model\.weights"),
+        ({"forward": other}, "another forward"),
+        ({"rivals": [Blocky(5), "bilinear"]}, r"another upsamplers\.blocky"),
+        ({"metrics": [constant(0.75)]}, r"another metrics\.mine"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            run(**(asked | change))
+
+
+def test_a_failing_upsampler_or_metric_costs_the_others_nothing(tmp_path):
+    class Broken(Blocky):
+        name = "broken"
+
+        def __call__(self, coarse, picture):
+            raise KeyError("nose")
+
+    def raises(case):
+        raise AssertionError
+
+    bad = Metric("bad", "higher", 0, 1, True, 0, raises)
+    table = run(rivals=["nearest", Broken(1), "paper", "bilinear", "cell"], metrics=[*METRICS, bad], out=tmp_path)
+    assert table.csv() == run().csv()
+    assert table.missing == 0
+    assert table.failures["one, broken"] == "KeyError: 'nose'"
+    assert "`evaluations` must" in table.failures["two, paper"]  # 40 are too few for fifty segments
+    assert table.failures["one, cell, bad"] == "AssertionError: "
+    assert len(table.failures) == 2 * (1 + 1 + 3)
+
+
+def test_the_same_metric_twice_is_one(tmp_path):
+    assert run(metrics=["deletion", "deletion"]).csv() == run(metrics=["deletion"]).csv()
+    assert run(metrics=["half-deletion:noise"] * 2).metrics == ["half-deletion:noise"]
+    everything = run(rivals=["nearest"], pictures=PICTURES[:1], metrics=["half-deletion:noise", "all", "irof"])
+    assert everything.metrics == ["half-deletion:noise", *(metric.name for metric in ALL)]
+    with pytest.raises(ValueError, match="two called 'mine'"):
+        run(metrics=[constant(0.25), constant(0.75)])
+
+
+def test_a_soft_outline_is_refused():
+    table = run(pictures=[replace(PICTURES[0], truth=np.where(OUTLINE, 0.9, 0.1))])
+    assert not len(table)
+    assert "`truth` must be boolean, or hold 0 and 1" in table.failures["one"]
+
+
+def test_the_seed_reaches_the_scorers():
+    first, again, other = (run(metrics=["sparseness"], rivals=["cell"], seed=seed).csv() for seed in (1, 1, 2))
+    assert first == again != other
+    own = ("own", replace(usu.PRESETS["cell"], evaluations=40))
+    first, other = (run(metrics=["sparseness"], rivals=[own], seed=seed).csv() for seed in (1, 2))
+    assert first == other, "settings have their own"
 
 
 def test_a_picture_that_could_not_be_read_may_be_replaced(tmp_path):
@@ -184,15 +262,12 @@ def test_the_part_that_ends_last_has_all(tmp_path):
     def model(batch):
         if not asked:
             asked.append(1)
-            run(out=tmp_path, part=(2, 2), forward=plain)
-        return plain(batch)
-
-    def plain(batch):
+            run(out=tmp_path, part=(2, 2), forward=model)
         return MODEL(batch)
 
     table = run(out=tmp_path, part=(1, 2), forward=model)
     assert table.missing == 0
-    assert table.csv() == run(forward=plain).csv()
+    assert table.csv() == run(forward=model).csv()
 
 
 def test_the_model_is_left_as_it_was():
@@ -222,6 +297,12 @@ def test_images_without_names_and_maps_made_elsewhere():
         ({"pictures": [PICTURES[0], PICTURES[0]]}, ValueError, "got 'one' twice"),
         ({"metrics": []}, ValueError, "`metrics` must name at least one"),
         ({"metrics": ["nothing"]}, ValueError, "got 'nothing'"),
+        ({"metrics": [3]}, TypeError, "`metrics` must hold names"),
+        ({"metrics": 3}, TypeError, "`metrics` must be a list"),
+        ({"rivals": 3}, TypeError, "`upsamplers` must be names"),
+        ({"source": "gradcma"}, ValueError, "`source` must be"),
+        ({"part": (3, 2)}, ValueError, "`part` must be"),
+        ({"part": (1, 0)}, ValueError, "`part` must be"),
     ],
 )
 def test_bad_requests_get_one_sentence(changes, error, sentence):
@@ -233,11 +314,6 @@ def test_a_model_without_gradients_needs_maps():
     table = run(model=lambda batch: MODEL(batch))
     assert set(table.failures) == {"one", "two"}
     assert "must be an nn.Module for the source" in table.failures["one"]
-
-
-def test_a_part_beyond_the_last_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`part` must be"):
-        run(out=tmp_path, part=(3, 2))
 
 
 def test_public_names():

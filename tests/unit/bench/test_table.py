@@ -59,6 +59,14 @@ def test_the_fill_matrix_has_scorers_in_rows():
     np.testing.assert_array_equal(means, [[0, 1], [10, 11]])
 
 
+def test_a_fill_matrix_that_is_not_whole_is_refused():
+    table = Table((Row("a", 0, "cell:blur", "half-deletion:blur", 1.0, 0, 0),), {})
+    with pytest.raises(ValueError, match="`upsampler` must be in the table with every fill; got 'cell'"):
+        table.fill_matrix("cell", "half-deletion")
+    with pytest.raises(ValueError, match="`metric` must be in the table; got 'iou:blur'"):
+        table.fill_matrix("cell", "iou", ("blur",))
+
+
 def test_every_whole_fill_matrix_is_written():
     fills = ("blur", "mean", "noise")
     rows = [

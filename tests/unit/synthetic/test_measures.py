@@ -87,7 +87,7 @@ def test_one_row_per_picture_grid_method_and_metric(pictures, coarse, tmp_path) 
     assert min(four.values("mass-error")["bilinear"]) > 0.01
     assert set(BETTER) == set(table.metrics)
     # a second call finds its rows, and refuses those of other weights
-    again = measured(None, pictures, coarse, rivals, out=tmp_path, request={"weights": "none"})
+    again = measured(model, pictures, coarse, rivals, out=tmp_path, request={"weights": "none"})
     assert again.csv() == table.csv()
     with pytest.raises(Exception, match="weights"):
         measured(model, pictures, coarse, rivals, out=tmp_path, request={"weights": "others"})
@@ -100,7 +100,7 @@ def test_what_cannot_be_measured_is_said(pictures, coarse) -> None:
     def broken(batch: torch.Tensor) -> torch.Tensor:
         raise ValueError("`batch` must be liked; got another. Try again.")
 
-    with pytest.raises(RuntimeError, match=r"3 pictures could not be measured.*`batch` must be liked"):
+    with pytest.raises(RuntimeError, match=r"measurements failed; the first is circle-0000@2, .*`batch` must be liked"):
         measured(broken, pictures, {2: coarse[2]}, methods(["redistributions"], evaluations=40))
 
 
