@@ -1,15 +1,16 @@
 """Does raw infidelity reward a map for being spiky? Random scores, no model, and the number "improves".
 
-Run: python -m experiments.infidelity_scale [CSV]   (writes every picture's numbers to CSV if it is named)
-Prints a Markdown table: Grad-CAM upsampled bilinearly and by `usu.redistribute` with random scores per segment, as they
-are and divided by their maximum, measured in four ways. Quantus' own number is left out where it is not installed.
+Run: python -m experiments.infidelity_scale docs/results/infidelity-scale.csv
+Writes the numbers of every picture and prints them as a Markdown table: Grad-CAM upsampled bilinearly and by
+`usu.redistribute` with random scores per segment, as they are and divided by their maximum, measured in four ways.
+Quantus' own number is left out where it is not installed.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import importlib.util
-import sys
 import warnings
 from pathlib import Path
 
@@ -94,24 +95,50 @@ def typical(rows: list[dict[str, object]], of: str, scaled: str, way: str) -> fl
     return float(np.exp(np.log(values).mean()))
 
 
-def main() -> None:
-    loaded = load()
-    rows = [row for name in PICTURES for row in measure(loaded, name)]
-    print("| map | " + " | ".join(TITLES) + " |\n|---|" + "---|" * len(WAYS))
+def read(path: Path) -> list[dict[str, object]]:
+    """The rows of the CSV file."""
+    with path.open(newline="", encoding="utf-8") as file:
+        texts = ("picture", "map", "scaled")
+        return [{k: v if k in texts else float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """Geometric means, and the ratio between the two maps."""
+    lines = ["| map | " + " | ".join(TITLES) + " |", "|---|" + "---|" * len(WAYS)]
     for scaled, words in (("as it is", ""), ("max", ", divided by its maximum")):
         numbers = {of: [typical(rows, of, scaled, way) for way in WAYS] for of in ("bilinear", "random scores")}
         for of, values in numbers.items():
-            print(f"| {of}{words} | " + " | ".join(f"{value:.3g}" for value in values) + " |")
+            lines.append(f"| {of}{words} | " + " | ".join(f"{value:.3g}" for value in values) + " |")
         ratios = [before / after for before, after in zip(*numbers.values(), strict=True)]
-        print(f'| "improvement"{words} | ' + " | ".join(f"**{ratio:.3g} x**" for ratio in ratios) + " |")
+        lines.append(f'| "improvement"{words} | ' + " | ".join(f"**{ratio:.3g} x**" for ratio in ratios) + " |")
+    return "\n".join(lines)
+
+
+def improvements(rows: list[dict[str, object]], way: str, scaled: str) -> list[float]:
+    """How many times smaller the number of random scores is than bilinear's, picture by picture and seed by seed."""
+    plain = {row["picture"]: row[way] for row in rows if row["map"] == "bilinear" and row["scaled"] == scaled}
+    others = [row for row in rows if row["map"] != "bilinear" and row["scaled"] == scaled]
+    return [plain[row["picture"]] / row[way] for row in others]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.infidelity_scale")
+    parser.add_argument("csv", type=Path, help="where the numbers go")
+    path = parser.parse_args().csv
+    loaded = load()
+    rows = [row for name in PICTURES for row in measure(loaded, name)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ["picture", "map", "scaled", *WAYS, "peak over mean"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(table(rows))
     spikes = [typical(rows, of, "max", "peak over mean") for of in ("bilinear", "random scores")]
     print(f"\nmaximum over mean: bilinear {spikes[0]:.1f}, random scores {spikes[1]:.1f}")
-    if len(sys.argv) > 1:
-        with Path(sys.argv[1]).open("w", newline="") as file:
-            fields = ["picture", "map", "scaled", *WAYS, "peak over mean"]
-            writer = csv.DictWriter(file, fields, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+    for scaled in ("as it is", "max"):
+        found = improvements(rows, "raw", scaled)
+        print(
+            f"raw, {scaled}: between {min(found):.2g} and {max(found):.2g} times, picture by picture and seed by seed"
+        )
 
 
 if __name__ == "__main__":
