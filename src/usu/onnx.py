@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -40,12 +39,15 @@ class OnnxModel:
     path: Path | None = None
 
     def fingerprint(self) -> str:
-        """Of the file, with the weights that may lie beside it; of a session only its name for itself."""
+        """Of the file, and of ``.data`` beside it, where large exports keep their weights; a session's is its graph."""
         found = hashlib.sha256(f"{self.input} {self.output}".encode())
         if self.path is None:
-            found.update(str(self.session.get_modelmeta().graph_name).encode())
-        for file in sorted(self.path.parent.glob(f"{glob.escape(self.path.name)}*")) if self.path else ():
-            found.update(file.read_bytes())
+            meta = self.session.get_modelmeta()
+            found.update(f"{meta.producer_name} {meta.graph_name} {meta.version}".encode())
+        else:
+            beside = (self.path, *(self.path.with_name(self.path.name + end) for end in (".data", "_data")))
+            for file in beside:
+                found.update(file.read_bytes() if file.is_file() else b"")
         return found.hexdigest()[:16]
 
     def __call__(self, batch: Tensor) -> Tensor:
@@ -90,7 +92,7 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
 
     Needs the extra ``onnx``. The result goes wherever a model goes: ``engine(from_onnx("net.onnx"), target=3)``.
     """
-    workers, path = 1, Path(model) if isinstance(model, (str, Path)) else None
+    workers, path = 1, Path(model).resolve() if isinstance(model, (str, Path)) else None
     if isinstance(model, (str, Path)):
         if not Path(model).is_file():
             raise FileNotFoundError(

@@ -175,10 +175,16 @@ def test_infinity_is_a_number_beyond_all_others() -> None:
     large = np.where(np.isinf(lost), bilinear + 2**20, lost)  # ties again, without rounding
     huge = compare({"bilinear": bilinear, "usu": large}, better="lower", resamples=200)
     assert (row.p, row.rank_biserial) == (huge["usu"].p, huge["usu"].rank_biserial)
-    assert row.paired_d.estimate == pytest.approx(huge["usu"].paired_d.estimate, rel=1e-4)
+    for end in ("low", "high", "estimate"):
+        assert getattr(row.paired_d, end) == pytest.approx(getattr(huge["usu"].paired_d, end), rel=1e-3)
     few = np.where(np.arange(12) < 1, np.inf, usu)
+    last = np.where(np.arange(12) > 10, np.inf, bilinear)
+    mixed = compare({"bilinear": last, "usu": few}, better="lower", resamples=200)["usu"]
+    assert np.isnan(mixed.gain.estimate)
+    assert mixed.win_rate.estimate == 11 / 12
     one = compare({"bilinear": bilinear, "usu": few}, better="lower", resamples=200)["usu"]
     assert 0.1 < one.shift.estimate < 0.2
+    assert np.isfinite([one.paired_d.low, one.paired_d.high]).all()
     both = compare({"bilinear": few, "usu": few}, better="lower", resamples=200)["usu"]
     assert (both.win_rate.estimate, both.p) == (0.5, 1.0)
     found = report({"m": ("lower", {"bilinear": bilinear, "usu": lost})}, resamples=50)

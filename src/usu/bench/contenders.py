@@ -135,6 +135,8 @@ class ScoresAlone:
         return Made(found.scores, found.evaluations, found.seconds)
 
 
+#: Kinds of scoring that spend more than one backward pass.
+_ASKING = ("sampled", "delete")
 _SCORES: tuple[Scores, ...] = ("constant", "permuted", "random")
 _COARSE: tuple[Coarse, ...] = ("uniform", "shuffled")
 
@@ -224,7 +226,7 @@ def _contenders(one: Any, evaluations: int, seed: int) -> Sequence[Contender]:
 
 def _equal(contender: Contender, evaluations: int, seed: int) -> Contender:
     """The same with this budget: at most so many evaluations, for whoever makes any beyond one backward pass."""
-    if isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring in ("sampled", "delete"):
+    if isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring in _ASKING:
         return replace(contender, settings=replace(contender.settings, evaluations=evaluations, seed=seed))
     return contender
 
@@ -232,12 +234,12 @@ def _equal(contender: Contender, evaluations: int, seed: int) -> Contender:
 def _budgeted(name: str, seed: int) -> Contender:
     """``cell@50``: with a budget of its own, for curves over the budget."""
     plain, _, own = name.partition("@")
-    found = _named(plain)
-    spends = isinstance(found, (Guided, ScoresAlone)) and _equal(found, 1, seed) is not found
-    if isinstance(found, (Guided, ScoresAlone)) and spends and own.isdecimal() and int(own):
+    found = None if plain in _GROUPS else _named(plain)
+    if isinstance(found, (Guided, ScoresAlone)) and found.settings.scoring in _ASKING and own.isdecimal() and int(own):
         return _equal(replace(found, name=name), int(own), seed)
     raise ValueError(
-        f"`upsamplers` must name a budget only for whoever spends one, as in cell@50; got {name!r}. Leave out the @."
+        "`upsamplers` must name a budget for one that spends it, at the end, as in cell@50 and cell:noise@50; got "
+        f"{name!r}. Leave out what is after the @."
     )
 
 

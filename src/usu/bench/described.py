@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import dis
 import hashlib
-from collections.abc import Mapping
+import inspect
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from pathlib import PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-#: What a function's result can depend on without being an argument, and does not change by itself.
-_LASTING = (bool, int, float, str, tuple, np.ndarray, Tensor, nn.Module)
+_PLAIN = (bool, int, float, str, type(None))
+#: Known by how they are written.
+_WRITTEN = (complex, bytes, range, slice, PurePath, np.dtype, torch.dtype, torch.device)
+#: Not followed: what grows or changes by itself, and whole libraries.
+_PASSING = (list, dict, set, bytearray, ModuleType, logging.Logger)
+#: Code of these is known by its name; another version of it is another program.
+_LIBRARIES = ("usu", "torch", "numpy", "builtins")
 
 
 def digest(*parts: bytes) -> str:
@@ -28,8 +38,8 @@ def digest(*parts: bytes) -> str:
 def described(value: Any) -> Any:
     """A value and what it is made of, as JSON can hold it.
 
-    Networks and arrays are known by their numbers; functions by their name, their code and what lasting values they
-    see; anything with a ``fingerprint()`` by that; other objects by their kind and fields or public attributes.
+    Anything whose class has a ``fingerprint()`` is known by that; networks by their structure and numbers; functions by
+    their code and the lasting values it names; other objects by their class and their fields or public attributes.
 
     >>> described(partial(max, 3)), described(np.zeros(2)) == described(torch.zeros(2, dtype=torch.float64))
     ({'kind': 'partial', 'of': 'builtins.max', 'given': [[3], {}]}, True)
@@ -38,11 +48,14 @@ def described(value: Any) -> Any:
 
 
 def _described(value: Any, above: tuple[Any, ...]) -> Any:
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, Enum):
+        return f"{_name(type(value))}.{value.name}"
+    if isinstance(value, _PLAIN):
         return value
-    kind = _name(type(value))
+    if isinstance(value, _WRITTEN):
+        return repr(value)
     if any(value is one for one in above):
-        return kind  # a circle
+        return _name(type(value))  # a circle
     inner = (*above, value)
     if isinstance(value, (list, tuple)):
         return [_described(one, inner) for one in value]
@@ -50,62 +63,126 @@ def _described(value: Any, above: tuple[Any, ...]) -> Any:
         return sorted((_described(one, inner) for one in value), key=str)
     if isinstance(value, Mapping):
         return {str(key): _described(one, inner) for key, one in value.items()}
+    if isinstance(value, (ModuleType, type, np.ufunc)):
+        return _name(value)
     if isinstance(value, (np.ndarray, np.generic, Tensor)):
-        return {"kind": "numbers", "digest": _numbers(value)}
-    if isinstance(value, nn.Module):
-        state = value.state_dict()
-        return {"kind": kind, "weights": digest(*(f"{name} {_described(state[name], ())}".encode() for name in state))}
+        return {"kind": "numbers", "digest": digest(*_numbers(value))}
+    return _made_of(value, inner)
+
+
+def _made_of(value: Any, inner: tuple[Any, ...]) -> Any:
+    """What is no plain value: functions and objects."""
+    kind = _name(type(value))
+    if callable(getattr(type(value), "fingerprint", None)):
+        return {"kind": kind, "fingerprint": value.fingerprint()}
     if isinstance(value, partial):
         return {
             "kind": "partial",
             "of": _described(value.func, inner),
-            "given": [_described(list(value.args), inner), _described(value.keywords, inner)],
+            "given": [_described(value.args, inner), _described(value.keywords, inner)],
         }
-    if isinstance(value, MethodType):
-        return {"kind": _name(value.__func__), "of": _described(value.__self__, inner)}
-    if isinstance(value, FunctionType):
-        return {"kind": _name(value), "code": _code(value.__code__), "sees": _described(_seen(value), inner)}
-    if isinstance(value, type) or (callable(value) and not hasattr(value, "__dict__")):
+    if isinstance(value, (MethodType, BuiltinFunctionType)) and not isinstance(value.__self__, ModuleType | None):
+        return {"kind": _name(value), "of": _described(value.__self__, inner)}
+    function = inspect.unwrap(value) if callable(value) else value
+    if isinstance(function, FunctionType):
+        if _library(function):
+            return _name(function)
+        return {"kind": _name(function), "code": _code(function), **_sees(function, inner)}
+    if isinstance(value, BuiltinFunctionType):
         return _name(value)
-    if callable(getattr(value, "fingerprint", None)):
-        return {"kind": kind, "fingerprint": value.fingerprint()}
-    names = [field.name for field in fields(value)] if is_dataclass(value) else list(getattr(value, "__dict__", ()))
-    public = (name for name in names if not name.startswith("_"))
-    return {"kind": kind, **{name: _described(getattr(value, name), inner) for name in public}}
+    if isinstance(value, nn.Module):
+        return {"kind": kind, "weights": _weights(value), "structure": _structure(value)}
+    has = {name: one for name, one in _attributes(value) if not isinstance(one, logging.Logger)}
+    own = vars(type(value)).get("__call__")
+    code = {"code": _code(own)} if isinstance(own, FunctionType) and not _library(own) else {}
+    return {"kind": kind, **code, "has": _described(has, inner)}
 
 
 def _name(value: Any) -> str:
-    return f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or type(value).__qualname__
+    return f"{getattr(value, '__module__', None)}.{name}"
 
 
-def _numbers(value: Any) -> str:
-    if isinstance(value, Tensor) and value.layout is torch.strided and not value.is_quantized:
-        flat = value.detach().cpu().contiguous().reshape(-1)
-        return digest(f"{value.dtype}{list(value.shape)}".replace("torch.", "").encode(), _bytes(flat))
-    if isinstance(value, Tensor):
-        return digest(str(value).encode())
-    array = np.asarray(value)
-    return digest(f"{array.dtype}{list(array.shape)}".encode(), array.tobytes())
+def _library(function: Any) -> bool:
+    return str(function.__module__).partition(".")[0] in _LIBRARIES
 
 
-def _bytes(flat: Tensor) -> bytes:
-    return flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """Fields, slots and attributes that are public and set."""
+    names = [field.name for field in fields(value)] if is_dataclass(value) else list(getattr(value, "__dict__", ()))
+    names += [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()) if name not in names]
+    for name in names:
+        if not name.startswith("_") and hasattr(value, name):
+            yield name, getattr(value, name)
 
 
-def _code(code: CodeType) -> str:
-    """Of the instructions and constants; where the file is and on which line does not matter."""
-    inner = [_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
-    return digest(code.co_code, " ".join(code.co_names).encode(), "\n".join(inner).encode())
+def _weights(network: nn.Module) -> str:
+    own = (*network.named_parameters(), *network.named_buffers())
+    return digest(*(part for name, tensor in own for part in (name.encode(), *_numbers(tensor))))
 
 
-def _seen(function: FunctionType) -> dict[str, Any]:
-    """Defaults, what the function closes over and what it names in its module, as far as it lasts."""
-    code = function.__code__
-    found: dict[str, Any] = {"defaults": function.__defaults__, **(function.__kwdefaults__ or {})}
-    found |= {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:  # not yet filled
-            continue
-    return {name: value for name, value in found.items() if isinstance(value, _LASTING)}
+def _structure(network: nn.Module) -> str:
+    """Of its layers with their settings, numbers that are no tensors, and code of its own."""
+    parts = [repr(network)]
+    for name, layer in network.named_modules():
+        plain = {key: one for key, one in _attributes(layer) if isinstance(one, _PLAIN) and key != "training"}
+        forward = inspect.getattr_static(type(layer), "forward", None)
+        own = isinstance(forward, FunctionType) and not _library(forward)
+        parts.append(f"{name} {sorted(plain.items(), key=str)} {_code(forward) if own else ''}")
+    return digest("\n".join(parts).encode())
+
+
+def _numbers(value: Any) -> tuple[bytes, ...]:
+    """Type, shape and bytes."""
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+        return f"{array.dtype}{list(array.shape)}".encode(), data
+    head = f"{value.dtype}{_shape(value)}".replace("torch.", "").encode()
+    if value.is_meta or nn.parameter.is_lazy(value):
+        return (head,)  # not made yet
+    tensor = value.detach()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    elif tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    flat = tensor.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return head, flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
+
+
+def _shape(tensor: Tensor) -> str:
+    return "?" if nn.parameter.is_lazy(tensor) else str(list(tensor.shape))
+
+
+def _code(function: FunctionType | CodeType) -> str:
+    """Of the instructions, names and constants; not of the file or the line."""
+    code = function.__code__ if isinstance(function, FunctionType) else function
+    return digest(code.co_code, *(name.encode() for name in code.co_names), *map(_constant, code.co_consts))
+
+
+def _constant(value: Any) -> bytes:
+    return (_code(value) if isinstance(value, CodeType) else repr(described(value))).encode()
+
+
+def _sees(function: FunctionType, inner: tuple[Any, ...]) -> dict[str, Any]:
+    """Its defaults, and what it closes over or names in its module, as far as that lasts."""
+    steps = [step for code in _nested(function.__code__) for step in dis.get_instructions(code)]
+    used = {(step.opname, step.argval) for step in steps if step.opname.endswith(("_GLOBAL", "_DEREF"))}
+    names = sorted(name for way, name in used if way == "LOAD_GLOBAL" and ("STORE_GLOBAL", name) not in used)
+    found = {name: function.__globals__[name] for name in names if name in function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if ("STORE_DEREF", name) not in used:
+            try:
+                found[name] = cell.cell_contents
+            except ValueError:  # not filled yet
+                continue
+    lasting = {name: one for name, one in found.items() if not isinstance(one, _PASSING)}
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+    return {"sees": _described(lasting, inner), "defaults": _described(defaults, inner)}
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _nested(one)

@@ -51,8 +51,8 @@ def evaluate(
     """Measure upsamplers on pictures: one row per picture, upsampler and metric.
 
     Args:
-        upsamplers: names, groups (``"plain"``, ``"presets"``, ``"controls"``, ``"all"``), `Upsampler` values or pairs
-            of a name and `Settings`; see `usu.bench.contenders`.
+        upsamplers: names, groups (``"plain"``, ``"presets"``, ``"controls"``, ``"all"``, ``"crossed"``), `Upsampler`
+            values or pairs of a name and `Settings`; see `usu.bench.contenders`.
         pictures: `Sample` values or images (C, H, W).
         model: an ``nn.Module``, for coarse maps and gradients.
         metrics: names (``"all"``: every one) or `Metric` values; None is `DEFAULT_METRICS`. Those against an outline
@@ -95,7 +95,7 @@ def evaluate(
             "model": described(model), "forward": described(forward),
             "upsamplers": {rival.name: described(rival) for rival in rivals},
             "metrics": {metric.name: described(metric) for metric in asked if not _ours(metric)},
-            "pictures": {sample.name: sample.digest() for sample in samples}, **(request or {}),
+            "pictures": {sample.name: sample.digest() for sample in samples}, "request": request or {},
         }  # fmt: skip
 
     def opened(sample: Openable) -> Scene:

@@ -30,7 +30,7 @@ class Journal:
     Args:
         folder: made if it is not there.
         request: what the rows depend on besides their names; must be what the folder's rows were made with. Of
-            ``"pictures"``, only those count that have rows.
+            ``"pictures"``, ``"upsamplers"`` and ``"metrics"`` those count that have rows.
         part: the number of this process and how many there are; each writes to a file of its own.
     """
 
@@ -91,17 +91,19 @@ class Journal:
             with suppress(ValueError):
                 known = json.loads(path.read_text(encoding="utf-8"))
         request = json.loads(json.dumps(self.request))
+        there = {
+            "pictures": {row.picture for row in self.rows.values()},
+            "upsamplers": {row.upsampler for row in self.rows.values()},
+            "metrics": {row.metric for row in self.rows.values()},
+        }
         for name in sorted(known.keys() & request.keys()):
-            if isinstance(known[name], dict) and isinstance(request[name], dict):
-                both = known[name].keys() & request[name].keys()
-                if name == "pictures":  # one that could not be read may have been replaced
-                    both &= {row.picture for row in self.rows.values()}
-                differs = next(
-                    (f"{name}.{key}" for key in sorted(both) if known[name][key] != request[name][key]), None
-                )
-                request[name] = known[name] | request[name]
+            old, new = known[name], request[name]
+            if name in there or name == "request":
+                both = old.keys() & new.keys() & there.get(name, old.keys())
+                differs = next((f"{name}.{key}" for key in sorted(both) if old[key] != new[key]), None)
+                request[name] = old | new
             else:
-                differs = name if known[name] != request[name] else None
+                differs = name if old != new else None
             if differs is not None:
                 raise ValueError(
                     f"`out` must hold rows made with the same settings; got {self.folder}, made with another {differs}"

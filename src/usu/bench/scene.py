@@ -116,7 +116,7 @@ def scene_of(sample: Sample, model: Model, forward: Model, *, source: str, layer
         raise TypeError(f"`target` must be a class index or None; got {type(target).__name__}. Name one class.")
     picture = as_numpy(displayable(image)) if sample.picture is None else as_numpy(sample.picture)
     size = tuple(image.shape[-2:])
-    truth = None if sample.truth is None else checked_truth(sample.truth, size, needed=False).numpy()
+    truth = None if sample.truth is None else checked_truth(sample.truth, size, needed=False, like="its image").numpy()
     # a picture's random numbers do not depend on which pictures came before it
     own = seeded(seed, sample.name).initial_seed() % 2**31
     return Scene(sample.name, image, picture, coarse, target, truth, model, forward, own)

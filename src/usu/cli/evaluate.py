@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,11 +81,7 @@ def evaluate(
         except KeyboardInterrupt:
             run.note(f"interrupted; every finished row is kept in {out}, run the same command to go on")
             raise typer.Exit(130) from None
-    alike: dict[str, list[str]] = {}
-    for name, sentence in table.failures.items():
-        alike.setdefault(sentence, []).append(name)
-    for sentence, failed in alike.items():
-        run.note(f"{failed[0]}{f' and {len(failed) - 1} more' * (len(failed) > 1)}: {sentence}")
+    _tell(table, out)
     _write(table, out, against or "bilinear", quiet=quiet)
     if table.failures:
         raise typer.Exit(1 if len(table) else 2)
@@ -97,7 +94,8 @@ def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int |
 
     if truth is not None and not truth.is_dir():
         raise FileNotFoundError(f"`--truth` must be a folder of outlines; got {truth}, which is none. Check the path.")
-    drawn = {} if truth is None else {path.stem: path for path in sorted(truth.iterdir()) if looks_like_picture(path)}
+    outlines = [] if truth is None else [path for path in sorted(truth.iterdir()) if looks_like_picture(path)]
+    drawn = {path.stem: path for path in outlines}
     found = find(pictures)
     if limit is not None:
         if limit < 1:
@@ -106,17 +104,39 @@ def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int |
     stems = [path.stem for path in found]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in found]
     files = [PictureFile(name, path, loaded, drawn.get(path.stem)) for name, path in zip(names, found, strict=True)]
-    shared = next((stem for stem in drawn if stems.count(stem) > 1), None)
-    if shared is not None:
-        raise ValueError(
-            f"`--truth` must hold one outline per picture; got {drawn[shared]} for {stems.count(shared)} pictures of "
-            "that name. Rename them."
-        )
+    for what, many in (("pictures", Counter(stems)), ("outlines", Counter(path.stem for path in outlines))):
+        twice = next((stem for stem in drawn if many[stem] > 1 and stem in stems), None)
+        if twice is not None:
+            raise ValueError(
+                f"`--truth` must hold one outline per picture; got {many[twice]} {what} called {twice}. Rename them."
+            )
     if truth is not None and not any(file.has_truth for file in files):
         raise ValueError(
             f"`--truth` must hold a file named like a picture; got {truth}, where none is. {stems[0]}.png would be one."
         )
     return files
+
+
+def _tell(table: Table, out: Path) -> None:
+    """What failed: every one in a file, and one line for those that failed alike."""
+    import csv
+    import io
+
+    from usu.saving import written
+
+    alike: dict[str, list[str]] = {}
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("what", "why"))
+    for name, sentence in table.failures.items():
+        writer.writerow((name, sentence))
+        alike.setdefault(sentence, []).append(name)
+    for sentence, failed in alike.items():
+        run.note(f"{failed[0]}{f' and {len(failed) - 1} more' * (len(failed) > 1)}: {sentence}")
+    if table.failures:
+        written(out / "failures.csv", text.getvalue().encode())
+    else:
+        (out / "failures.csv").unlink(missing_ok=True)
 
 
 def _part(part: str) -> tuple[int, int]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Better: TypeAlias = Literal["higher", "lower"]
 _UNKNOWN = stats.Interval(np.nan, np.nan, np.nan)
+#: Times the largest finite improvement stands for infinity: beyond all ranks, and its square still leaves sums exact.
+_FAR = 1e5
 
 
 def compare(
@@ -190,7 +192,7 @@ def _rows(
         k = d.shape[1]
         means, ratios = moments(np.hstack([d, wins(d)]), resamples=resamples, confidence=confidence, seed=seed)
         for i, name in enumerate(found):
-            gain = _unbounded(means[i], largest[name])
+            gain = _mean_gain(means[i], found[name], largest[name])
             rows[name] = replace(rows[name], gain=gain, paired_d=ratios[i], win_rate=means[k + i])
     return list(rows.values())
 
@@ -210,14 +212,19 @@ def _improved(own: NDArray, other: NDArray, sign: int, tolerance: float) -> tupl
     d[finite] = sign * (own[finite] - other[finite])
     d[np.abs(d) <= tolerance] = 0
     largest = float(np.abs(d).max()) or 1.0
-    d[~finite] = sign * 1e9 * largest * (1.0 * (own > other) - (own < other))[~finite]
+    d[~finite] = sign * _FAR * largest * (1.0 * (own > other) - (own < other))[~finite]
     return d, largest
 
 
 def _unbounded(interval: stats.Interval, largest: float) -> stats.Interval:
     """What an infinite improvement has a share in is infinite."""
-    low, high, middle = (
-        float(np.copysign(np.inf, end)) if abs(end) > 1e3 * largest else end
-        for end in (interval.low, interval.high, interval.estimate)
-    )
+    ends = (interval.low, interval.high, interval.estimate)
+    low, high, middle = (float(np.copysign(np.inf, end)) if abs(end) > 2 * largest else end for end in ends)
     return replace(interval, low=low, high=high, estimate=middle)
+
+
+def _mean_gain(interval: stats.Interval, d: NDArray, largest: float) -> stats.Interval:
+    """Of improvements that are infinite both ways there is no mean."""
+    if d.max() > 2 * largest and d.min() < -2 * largest:
+        return replace(interval, low=np.nan, high=np.nan, estimate=np.nan)
+    return _unbounded(interval, largest)

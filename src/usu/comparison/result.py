@@ -26,7 +26,7 @@ class Row:
     #: The upsampler's own values on those n pictures.
     mean: float
     median: float
-    #: Mean improvement, BCa interval.
+    #: Mean improvement, BCa interval; NaN where some are infinitely better and others infinitely worse.
     gain: Interval
     #: Hodges-Lehmann shift, distribution-free interval of the signed-rank test.
     shift: Interval

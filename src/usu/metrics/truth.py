@@ -11,7 +11,7 @@ from usu.partition import Grid
 from usu.types import Array
 
 
-def checked_truth(truth: Array, size: tuple[int, ...], *, needed: bool = True) -> Tensor:
+def checked_truth(truth: Array, size: tuple[int, ...], *, needed: bool = True, like: str = "`pixel_map`") -> Tensor:
     """The object as booleans (H, W) on the CPU, True = inside; booleans, or the numbers 0 and 1.
 
     Args:
@@ -19,6 +19,7 @@ def checked_truth(truth: Array, size: tuple[int, ...], *, needed: bool = True) -
         size: of the map it is compared with.
         needed: refuse a truth without a single pixel. Most metrics ask how much of the map is on the object, which
             has no answer where there is none. A truth of every pixel is welcome: everything is a hit.
+        like: what has that size, for the sentence that refuses another.
 
     >>> checked_truth(np.array([[0, 1]]), (1, 2))
     tensor([[False,  True]])
@@ -27,7 +28,7 @@ def checked_truth(truth: Array, size: tuple[int, ...], *, needed: bool = True) -
     if tuple(given.shape) != tuple(size):
         wanted = " x ".join(map(str, size))
         raise ValueError(
-            f"`truth` must be as large as `pixel_map` ({wanted}); got {check.shape(given)}. "
+            f"`truth` must be as large as {like} ({wanted}); got {check.shape(given)}. "
             "Resize it with nearest-neighbour, so that it stays 0 and 1."
         )
     inside = given != 0

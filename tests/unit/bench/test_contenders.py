@@ -110,6 +110,9 @@ def test_equal_budgets_and_another_fill():
     assert (control.name, control.settings.fill, type(control)) == ("scores-alone:mean", "mean", ScoresAlone)
 
 
+NO_BUDGETS = ("cell@", "cell@0", "cell@-3", "cell@50:noise", "fast@50", "bilinear@50", "presets@50")
+
+
 def test_budgets_of_their_own(scene):
     made = contenders(["cell", "cell@50", "soft:noise@60", "scores-alone@70"], evaluations=80)
     assert [one.settings.evaluations for one in made] == [80, 50, 60, 70]
@@ -137,10 +140,7 @@ def test_both_ingredients_replaced(scene):
     [
         (["bilinaer"], ValueError, "got 'bilinaer'. Choose from nearest"),
         (["cell:black"], ValueError, "got 'cell:black'"),
-        (["cell@"], ValueError, "as in cell@50; got 'cell@'"),
-        (["cell@0"], ValueError, "as in cell@50; got 'cell@0'"),
-        (["fast@50"], ValueError, "as in cell@50; got 'fast@50'"),
-        (["bilinear@50"], ValueError, "as in cell@50; got 'bilinear@50'"),
+        *(([name], ValueError, f"cell:noise@50; got '{name}'") for name in NO_BUDGETS),
         (3, TypeError, "got int"),
         ([], ValueError, "must name at least one"),
         ([3], TypeError, "got int"),

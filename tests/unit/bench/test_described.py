@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import subprocess
 import sys
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,19 +21,22 @@ import usu
 from usu.bench.described import described
 
 HERE = """
-import json, torch, numpy as np
+import enum, json, pathlib, torch, numpy as np
 from functools import partial
 import usu
 from usu.bench import contenders
 from usu.bench.described import described
 factor = 2.0
+class Mode(enum.Enum):
+    A = 1
 net = torch.nn.Linear(2, 2)
 torch.nn.init.ones_(net.weight); torch.nn.init.zeros_(net.bias)
 class Mine:
     def __init__(self): self.power, self._cache = 3, {}
 def fill(image, by=0.5): return image * by * factor
-values = [net, Mine(), fill, lambda x: net(x), partial(fill, by=1), np.arange(3), Mine().__init__, max,
-          usu.Settings(fill=fill), frozenset("abc"), contenders("all")]
+def chosen(x): return x if x in {"mean", "blur", "noise"} else [fill(one) for one in x]
+values = [net, Mine(), fill, lambda x: net(x), partial(fill, by=1), np.arange(3), Mine().__init__, max, chosen,
+          usu.Settings(fill=fill), frozenset("abc"), contenders("all"), Mode.A, pathlib.Path("a"), np.sin, object()]
 print(json.dumps(described(values)))
 """
 
@@ -41,62 +47,153 @@ def test_the_same_in_every_process():
         for _ in range(2)
     )
     assert first == second
-    assert len(json.loads(first)) == 11
+    assert len(json.loads(first)) == 16
     assert "0x" not in first, "no address"
 
 
-def closed(value):
-    return lambda x: x * value
+NET = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU())
+FACTOR = 2
 
 
-NET = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+class Scaled(nn.Module):
+    """A network with a number that is no tensor, and one that is not in its state."""
+
+    def __init__(self, by=1.0, mean=0.0):
+        super().__init__()
+        self.body, self.by = NET, by
+        self.register_buffer("mean", torch.tensor([mean]), persistent=False)
+
+    def forward(self, batch):
+        return self.body(batch) * self.by
 
 
-def trained(net):
-    other = copy.deepcopy(net)
+class Softer(Scaled):
+    def forward(self, batch):
+        return self.body(batch) / self.by
+
+
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    power: int
+
+    def __call__(self, coarse, picture):
+        return coarse
+
+
+class Mode(Enum):
+    A = 1
+    B = 2
+
+
+class Printed:
+    def __init__(self, word):
+        self.word, self.noise = word, object()
+
+    def fingerprint(self):
+        return self.word
+
+
+def trained():
+    other = copy.deepcopy(NET)
     other[1].running_mean += 1e-6
     return other
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (NET, trained(NET)),
-        (np.zeros(3), np.zeros((3, 1))),
-        (np.zeros(3), np.zeros(3, dtype=np.float32)),
-        (torch.zeros(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.float16)),
-        (closed(2.0), closed(3.0)),
-        (closed(NET), closed(trained(NET))),
-        (lambda x: x + 1, lambda x: x - 1),
-        (lambda x: x + 1, lambda x: x + 2),
-        (lambda x, by=1: x, lambda x, by=2: x),
-        (lambda x: np.sin(x), lambda x: np.cos(x)),
-        (partial(pow, 2), partial(pow, 3)),
-        (usu.PRESETS["cell"], replace(usu.PRESETS["cell"], segmenter=usu.segment.Grid())),
-        ({"a": 1}, {"a": 2}),
-    ],
-)  # fmt: skip
+def closed(value):
+    return lambda x: value(x) if callable(value) else x * value
+
+
+def plus(number):
+    return lambda x: x + number
+
+
+@torch.no_grad()
+def one_way(x):
+    return x + 1
+
+
+@torch.no_grad()
+def other_way(x):
+    return x - 1
+
+
+def listed(factor):
+    scope = {"FACTOR": factor}
+    exec("def f(x): return [one * FACTOR for one in x]", scope)
+    return scope["f"]
+
+
+DIFFERENT = {
+    "weights": (lambda: NET, trained),
+    "activation": (lambda: NET, lambda: nn.Sequential(NET[0], NET[1], nn.Sigmoid())),
+    "a number of the network": (Scaled, lambda: Scaled(by=2.0)),
+    "a buffer out of the state": (Scaled, lambda: Scaled(mean=1.0)),
+    "shapes": (lambda: np.zeros(3), lambda: np.zeros((3, 1))),
+    "types": (lambda: np.zeros(3), lambda: np.zeros(3, dtype=np.float32)),
+    "short floats": (lambda: torch.zeros(2, dtype=torch.bfloat16), lambda: torch.zeros(2, dtype=torch.float16)),
+    "sparse": (lambda: torch.eye(90).to_sparse(), lambda: torch.eye(90).index_fill(0, torch.tensor(50), 2).to_sparse()),
+    "closures": (lambda: closed(2.0), lambda: closed(3.0)),
+    "networks in closures": (lambda: closed(NET), lambda: closed(trained())),
+    "functions in closures": (lambda: closed(plus(1)), lambda: closed(plus(2))),
+    "decorated functions": (lambda: one_way, lambda: other_way),
+    "instructions": (lambda: lambda x: x + 1, lambda: lambda x: x - 1),
+    "constants": (lambda: lambda x: x + 1, lambda: lambda x: x + 2),
+    "defaults": (lambda: lambda x, by=1: x, lambda: lambda x, by=2: x),
+    "names": (lambda: lambda x: np.sin(x), lambda: lambda x: np.cos(x)),
+    "globals of a comprehension": (lambda: listed(2), lambda: listed(3)),
+    "partial": (lambda: partial(pow, 2), lambda: partial(pow, 3)),
+    "settings": (lambda: usu.PRESETS["cell"], lambda: replace(usu.PRESETS["cell"], segmenter=usu.segment.Grid())),
+    "slots": (lambda: Slotted(1), lambda: Slotted(2)),
+    "enum": (lambda: Mode.A, lambda: Mode.B),
+    "paths": (lambda: Path("a"), lambda: Path("b")),
+    "ufuncs": (lambda: np.sin, lambda: np.cos),
+    "methods": (lambda: torch.zeros(2).sum, lambda: torch.ones(2).sum),
+    "cached": (lambda: cache(plus(1)), lambda: cache(plus(2))),
+    "fingerprints": (lambda: Printed("a"), lambda: Printed("b")),
+    "mappings": (lambda: {"a": 1}, lambda: {"a": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT.values(), ids=DIFFERENT)
 def test_other_values_are_described_otherwise(one, other):
-    assert described(one) == described(copy.copy(one))
-    assert described(one) != described(other)
+    assert described(one()) == described(one())
+    assert described(one()) != described(other())
 
 
-def test_state_that_changes_by_itself_is_left_out():
-    seen = []
+def test_a_network_is_its_code_too():
+    first, second = described(Scaled()), described(Softer())
+    assert first["weights"] == second["weights"]
+    assert first["structure"] != second["structure"]
+
+
+def test_what_changes_by_itself_is_left_out():
+    seen, count = [], 0
 
     def model(batch):
+        nonlocal count
         seen.append(1)
+        count += 1
         return batch
 
     before = described(model)
     model(0)
     assert described(model) == before
+    NET.train()
+    try:
+        training = described(NET)
+    finally:
+        NET.eval()
+    assert training == described(NET)
 
 
-def test_circles_end():
+def test_whatever_is_there_can_be_described():
     class Knot:
         pass
 
     knot = Knot()
-    knot.self = [knot]
-    assert described(knot)["self"] == [described(Knot())["kind"]]
+    knot.self, knot.log, knot.library = [knot], logging.getLogger("usu.test"), np
+    assert described(knot)["has"] == {"self": [described(Knot())["kind"]], "library": "None.numpy"}
+    for odd in (nn.Linear(2, 2, device="meta"), nn.LazyLinear(3), object()):
+        assert json.dumps(described(odd)) == json.dumps(described(odd))
+    conjugate = torch.complex(torch.ones(2), torch.ones(2)).conj()
+    assert described(conjugate) == described(conjugate.resolve_conj())

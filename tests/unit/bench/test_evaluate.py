@@ -120,13 +120,39 @@ def test_a_folder_refuses_another_model_metric_or_object_of_the_same_name(tmp_pa
     other = copy.deepcopy(MODEL)
     other[0].bias.data += 1e-3
     for change, told in (
-        ({"model": other}, r"another model\.weights"),
+        ({"model": other}, "another model"),
         ({"forward": other}, "another forward"),
         ({"rivals": [Blocky(5), "bilinear"]}, r"another upsamplers\.blocky"),
         ({"metrics": [constant(0.75)]}, r"another metrics\.mine"),
     ):
         with pytest.raises(ValueError, match=told):
             run(**(asked | change))
+
+
+def test_what_failed_may_be_mended(tmp_path):
+    class Mended(Blocky):
+        def __call__(self, coarse, picture):
+            if self.power < 0:
+                raise ValueError("`power` must be positive; got less. Give more.")
+            return super().__call__(coarse, picture)
+
+    asked = {"metrics": ["mass-error"], "out": tmp_path}
+    assert len(run(rivals=[Mended(-1), "nearest"], **asked)) == 2
+    table = run(rivals=[Mended(1), "nearest"], **asked)
+    assert table.csv() == run(rivals=[Mended(1), "nearest"], metrics=["mass-error"]).csv()
+    with pytest.raises(ValueError, match=r"another upsamplers\.blocky"):
+        run(rivals=[Mended(2)], **asked)
+
+
+def test_a_request_is_remembered_beside_the_rest(tmp_path):
+    asked = {"rivals": ["nearest"], "metrics": ["mass-error"], "out": tmp_path}
+    run(request={"model": "mine"}, **asked)
+    with pytest.raises(ValueError, match=r"another request\.model"):
+        run(request={"model": "yours"}, **asked)
+    other = copy.deepcopy(MODEL)
+    other[0].bias.data += 1e-3
+    with pytest.raises(ValueError, match="another model"):
+        run(request={"model": "mine"}, model=other, **asked)
 
 
 def test_a_failing_upsampler_or_metric_costs_the_others_nothing(tmp_path):

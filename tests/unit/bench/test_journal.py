@@ -61,8 +61,8 @@ def test_two_processes_do_not_write_to_one_file(tmp_path):
 
 
 def test_other_settings_are_refused_and_more_names_welcome(tmp_path):
-    with Journal(tmp_path, {"seed": 0, "upsamplers": {"cell": {"temperature": 0.15}}}):
-        pass
+    with Journal(tmp_path, {"seed": 0, "upsamplers": {"cell": {"temperature": 0.15}}}) as journal:
+        journal.add(ROW)
     with pytest.raises(ValueError, match="made with another seed"), Journal(tmp_path, {"seed": 1}):
         pass
     with (
