@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -81,7 +83,7 @@ def evaluate(
         except KeyboardInterrupt:
             run.note(f"interrupted; every finished row is kept in {out}, run the same command to go on")
             raise typer.Exit(130) from None
-    _tell(table, out)
+    _tell(table, out, which)
     _write(table, out, against or "bilinear", quiet=quiet)
     if table.failures:
         raise typer.Exit(1 if len(table) else 2)
@@ -117,11 +119,8 @@ def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int |
     return files
 
 
-def _tell(table: Table, out: Path) -> None:
-    """What failed: every one in a file, and one line for those that failed alike."""
-    import csv
-    import io
-
+def _tell(table: Table, out: Path, part: tuple[int, int]) -> None:
+    """What failed: every one in a file of this part, and one line for those that failed alike."""
     from usu.saving import written
 
     alike: dict[str, list[str]] = {}
@@ -133,10 +132,11 @@ def _tell(table: Table, out: Path) -> None:
         alike.setdefault(sentence, []).append(name)
     for sentence, failed in alike.items():
         run.note(f"{failed[0]}{f' and {len(failed) - 1} more' * (len(failed) > 1)}: {sentence}")
+    path = out / ("failures.csv" if part == (1, 1) else "failures-{}-of-{}.csv".format(*part))
     if table.failures:
-        written(out / "failures.csv", text.getvalue().encode())
+        written(path, text.getvalue().encode())
     else:
-        (out / "failures.csv").unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
 
 
 def _part(part: str) -> tuple[int, int]:
