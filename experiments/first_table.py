@@ -1,11 +1,12 @@
-"""The page of a big evaluation: one line per picture and upsampler as CSV, and the means with their verdicts.
+"""The page of a big evaluation: one line per picture and upsampler as CSV, the means with their verdicts on the page.
 
     usu evaluate IMAGENET PETS --truth OUTLINES --forward net.onnx --upsamplers all --metrics ... --out RUN
-    python -m experiments.first_table RUN docs/results/first-table.csv > means.md
-    python -m experiments.first_table docs/results/first-table.csv --between soft scores-alone   # any two of them
+    python -m experiments.first_table keep RUN docs/results/first-table.csv
+    python -m experiments.first_table fill docs/results docs/first-table.md
+    python -m experiments.first_table between docs/results/first-table.csv soft scores-alone   # any two of them
 
 ``RUN`` is the folder that ``usu evaluate`` wrote. + and - mark a difference from bilinear at 5 % after Bonferroni over
-every upsampler and metric of the table.
+every upsampler and metric of the CSV file.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import csv
 from pathlib import Path
 
 import numpy as np
+from experiments.pages import MARKS, filled
 
-from usu.bench import Table, read_table
+from usu.bench import Row, Table, read_table
 from usu.comparison import Report, report
 from usu.metrics import by_name
 from usu.stats import hodges_lehmann, wilcoxon
 
-MARKS = {"better": "+", "worse": "-", "undecided": ""}
+FIRST = ("picture", "target", "upsampler", "evaluations")
+#: Kept in the CSV, not shown: 1e-15 for whoever promises it, and a matter of units for the others.
+UNSHOWN = ("mass-error",)
 
 
 def wide(table: Table, path: Path) -> None:
@@ -33,10 +37,29 @@ def wide(table: Table, path: Path) -> None:
         line[row.metric] = "" if np.isnan(row.value) else f"{row.value:.6g}"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
-        columns = ["picture", "target", "upsampler", "evaluations", *table.metrics]
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer = csv.DictWriter(file, [*FIRST, *table.metrics], lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines.values())
+
+
+def narrow(path: Path) -> Table:
+    """What `wide` wrote, as a table again: as far as six digits go."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = tuple(
+            Row(
+                line["picture"], int(line["target"]), line["upsampler"], metric, float(value), int(line["evaluations"]),
+                by_name(metric).evaluations,
+            )
+            for line in csv.DictReader(file)
+            for metric, value in line.items()
+            if metric not in FIRST and value
+        )  # fmt: skip
+    return Table(rows, {})
+
+
+def compared(table: Table) -> Report:
+    """Everybody against bilinear; the verdicts need no resamples."""
+    return report({name: (by_name(name).better, table.values(name)) for name in table.metrics}, resamples=20)
 
 
 def spent(table: Table) -> dict[str, float]:
@@ -45,15 +68,15 @@ def spent(table: Table) -> dict[str, float]:
     return {name: float(np.mean([n for (own, _), n in each.items() if own == name])) for name in table.upsamplers}
 
 
-def means(table: Table, found: Report) -> str:
+def means(table: Table, found: Report, metrics: list[str] | None = None) -> str:
     """Upsamplers in rows, metrics in columns."""
-    cost = spent(table)
+    cost, shown = spent(table), table.metrics if metrics is None else metrics
     arrows = {"higher": "↑", "lower": "↓"}
-    heads = [f"{name} {arrows[by_name(name).better]}" for name in table.metrics]
+    heads = [f"{name} {arrows[by_name(name).better]}" for name in shown]
     text = [f"| upsampler | evaluations | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
     for name in table.upsamplers:
         cells = []
-        for metric in table.metrics:
+        for metric in shown:
             mark = "" if name == "bilinear" else MARKS[found[metric][name].verdict]
             mean = np.nanmean(table.values(metric)[name])
             cells.append(f"{mean:.3f}{mark}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{mean:.0e}{mark}")
@@ -61,16 +84,45 @@ def means(table: Table, found: Report) -> str:
     return "\n".join(text)
 
 
-def between(path: Path, one: str, other: str) -> str:
-    """Two upsamplers of the CSV on every metric: means, Hodges-Lehmann shift, and p of one Wilcoxon test each."""
+def fills(path: Path) -> str:
+    """The matrices of ``fills.csv``; what was scored and judged with one fill is in brackets."""
     with path.open(newline="", encoding="utf-8") as file:
-        lines = list(csv.DictReader(file))
+        heads, *lines = csv.reader(file)
+    text = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for upsampler, metric, scored, *numbers in lines:
+        cells = [
+            f"({float(number):.3f})" if head.endswith(f" {scored}") else f"{float(number):.3f}"
+            for head, number in zip(heads[3:], numbers, strict=True)
+        ]
+        text.append(f"| {upsampler} | {metric} | {scored} | {' | '.join(cells)} |")
+    return "\n".join(text)
+
+
+def parts(results: Path) -> dict[str, str]:
+    """The tables of the page, by the name of their place."""
+    table, papers = (narrow(results / f"{name}.csv") for name in ("first-table", "first-table-papers-metrics"))
+    found = compared(table)
+    shown = [name for name in table.metrics if name not in UNSHOWN]
+    return {
+        "family": f"{len({row.picture for row in table.rows})} pictures, {found.family} tests.",
+        "all": means(table, found, [name for name in shown if not by_name(name).needs_truth]),
+        "outlines": means(table, found, [name for name in shown if by_name(name).needs_truth]),
+        "fills": fills(results / "first-table-fills.csv"),
+        "papers-metrics": means(papers, compared(papers)),
+    }
+
+
+def between(path: Path, one: str, other: str) -> str:
+    """Two upsamplers of the CSV on every metric: means, Hodges-Lehmann shift and p of one Wilcoxon test.
+
+    Over the pictures on which both have a finite number.
+    """
+    table = narrow(path)
     text = [f"| metric | {one} | {other} | shift | p, uncorrected |", "|---" * 5 + "|"]
-    for metric in list(lines[0])[4:]:
-        columns = {name: {line["picture"]: line[metric] for line in lines if line["upsampler"] == name}
-                   for name in (one, other)}  # fmt: skip
-        common = [name for name, value in columns[one].items() if value and columns[other].get(name)]
-        left, right = (np.array([float(columns[name][picture]) for picture in common]) for name in (one, other))
+    for metric in table.metrics:
+        values = table.values(metric)
+        both = np.isfinite(values[one]) & np.isfinite(values[other])
+        left, right = values[one][both], values[other][both]
         text.append(
             f"| {metric} | {left.mean():.3g} | {right.mean():.3g} | {hodges_lehmann(left, right):+.2g} "
             f"| {wilcoxon(left, right).p:.1g} |"
@@ -78,23 +130,30 @@ def between(path: Path, one: str, other: str) -> str:
     return "\n".join(text)
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m experiments.first_table")
-    parser.add_argument("of", type=Path, help="the folder of a run; or, with --between, the CSV made of it")
-    parser.add_argument("out", type=Path, nargs="?", help="the CSV to write")
-    parser.add_argument("--between", nargs=2, metavar="UPSAMPLER", help="compare two, metric by metric")
-    asked = parser.parse_args()
-    if asked.between:
-        print(between(asked.of, *asked.between))
-        return
-    if asked.out is None:
-        parser.error("name the CSV to write")
-    table = read_table(asked.of / "table.csv")
-    found = report({name: (by_name(name).better, table.values(name)) for name in table.metrics})
-    wide(table, asked.out)
-    pictures = {row.picture for row in table.rows}
-    print(f"{len(pictures)} pictures, {len(table)} numbers; Bonferroni over {found.family} tests\n")
-    print(means(table, found))
+    what = parser.add_subparsers(dest="what", required=True)
+    keep = what.add_parser("keep", help="the table of a run as CSV")
+    keep.add_argument("run", type=Path)
+    keep.add_argument("csv", type=Path)
+    fill = what.add_parser("fill", help="write the tables of the page")
+    fill.add_argument("results", type=Path)
+    fill.add_argument("page", type=Path)
+    two = what.add_parser("between", help="compare two, metric by metric")
+    two.add_argument("csv", type=Path)
+    two.add_argument("upsamplers", nargs=2)
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = arguments()
+    if asked.what == "keep":
+        wide(read_table(asked.run / "table.csv"), asked.csv)
+    elif asked.what == "fill":
+        page = asked.page.read_text(encoding="utf-8")
+        asked.page.write_text(filled(page, parts(asked.results)), encoding="utf-8")
+    else:
+        print(between(asked.csv, *asked.upsamplers))
 
 
 if __name__ == "__main__":

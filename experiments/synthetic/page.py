@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from experiments.first_table import MARKS
+from experiments.pages import MARKS, filled
 from experiments.synthetic.methods import INTERPOLATIONS
 from experiments.synthetic.tables import METRICS, PAPER_FULL, read_csv
 
@@ -112,17 +112,6 @@ def plain_markdown(records: Sequence[Mapping[str, object]]) -> str:
     return "\n".join(
         ["| " + " | ".join(name.replace("_", " ") for name in columns) + " |", "|---" * len(columns) + "|", *body]
     )
-
-
-def filled(page: str, parts: Mapping[str, str]) -> str:
-    """The page with everything between ``<!-- measured: NAME -->`` and ``<!-- /measured -->`` written anew."""
-    for name, text in parts.items():
-        start, end = f"<!-- measured: {name} -->", "<!-- /measured -->"
-        if start not in page or end not in page.partition(start)[2]:
-            raise ValueError(f"`page` must have a place for {name}; got none. Write {start} and {end} into it.")
-        head, _, rest = page.partition(start)
-        page = f"{head}{start}\n{text}\n{end}{rest.partition(end)[2]}"
-    return page
 
 
 def parts(results: Path) -> dict[str, str]:

@@ -1,0 +1,19 @@
+"""Pages whose tables are written from committed CSV files, never by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: A verdict beside a number.
+MARKS = {"better": "+", "worse": "-", "undecided": ""}
+
+
+def filled(page: str, parts: Mapping[str, str]) -> str:
+    """The page with everything between ``<!-- measured: NAME -->`` and ``<!-- /measured -->`` written anew."""
+    for name, text in parts.items():
+        start, end = f"<!-- measured: {name} -->", "<!-- /measured -->"
+        if start not in page or end not in page.partition(start)[2]:
+            raise ValueError(f"`page` must have a place for {name}; got none. Write {start} and {end} into it.")
+        head, _, rest = page.partition(start)
+        page = f"{head}{start}\n{text}\n{end}{rest.partition(end)[2]}"
+    return page
