@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from experiments import infidelity_scale
 
-pytest.importorskip("efficientnet_lite_pytorch", reason="the extra demo is not installed")
 COMMITTED = Path(__file__).parents[2] / "docs" / "results" / "infidelity-scale.csv"
 
 

@@ -136,6 +136,21 @@ def test_the_embedded_network(lite, tmp_path):
     assert float(theirs.values.abs().max()) > 0.1
 
 
+def test_it_is_known_by_its_file_and_the_weights_beside_it(net, tmp_path, monkeypatch):
+    path = Path(exported(net, tmp_path / "net.onnx", 1))
+    known = from_onnx(path).fingerprint()
+    (tmp_path / "net.onnx.png").write_bytes(b"a picture of it")
+    (tmp_path / "net.onnx.cache").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = from_onnx("net.onnx")
+    monkeypatch.chdir(tmp_path.parent)
+    assert found.fingerprint() == known
+    (tmp_path / "net.onnx.data").write_bytes(b"weights")
+    assert found.fingerprint() != known
+    other = from_onnx(exported(net, tmp_path / "other.onnx", 2))
+    assert other.fingerprint() != known
+
+
 def test_no_gradients(net, tmp_path):
     with pytest.raises(ValueError, match="`model` must be differentiable"):
         gradient(engine(from_onnx(exported(net, tmp_path / "net.onnx", 1)), 0), IMAGE, SEGMENTS)

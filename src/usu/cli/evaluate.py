@@ -60,18 +60,18 @@ def evaluate(
     run.need("matplotlib", "plot", "The figures of the report")
     loaded = load(model, weights=weights, device=device)
     files = _files(pictures, loaded, truth, limit)
-    which, names = _part(part), [one.name for one in contenders(upsamplers.split(","), evaluations=evaluations)]
+    which, rivals = _part(part), contenders(upsamplers.split(","), evaluations=evaluations, seed=seed)
+    names = [rival.name for rival in rivals]
     if against is not None and against not in names:
         raise ValueError(f"`--against` must be one of the upsamplers; got {against!r}. Choose from {', '.join(names)}.")
     with run.bars(1, quiet=quiet) as bars:
         bars.start("rows", None)
         try:
             table = measured(
-                upsamplers.split(","),
+                rivals,
                 files,
                 loaded.model,
                 None if metrics is None else metrics.split(","),
-                evaluations=evaluations,
                 forward=None if forward is None else from_onnx(forward),
                 source=source,
                 layer=layer or loaded.layer,

@@ -10,14 +10,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import usu
 from tests.unit.bench.test_contenders import MODEL
-from usu.bench import Sample, evaluate
+from usu.bench import PictureFile, Sample, evaluate
 from usu.bench.journal import Journal
 from usu.metrics import METRICS as ALL
 from usu.metrics import Metric, by_name
 from usu.metrics.measured import Measured
+from usu.models import Loaded
+from usu.models.preparation import Geometry
 
 DICE = torch.Generator().manual_seed(3)
 OUTLINE = np.zeros((40, 40), dtype=bool)
@@ -188,6 +191,22 @@ def test_a_soft_outline_is_refused():
     table = run(pictures=[replace(PICTURES[0], truth=np.where(OUTLINE, 0.9, 0.1))])
     assert not len(table)
     assert "`truth` must be boolean, or hold 0 and 1" in table.failures["one"]
+    small = run(pictures=[replace(PICTURES[0], truth=OUTLINE[:9])])
+    assert "`truth` must be as large as its image (40 x 40); got 9 x 40" in small.failures["one"]
+
+
+def test_a_picture_file_is_known_by_how_it_is_prepared(tmp_path):
+    path = tmp_path / "grey.png"
+    Image.new("L", (40, 40), 90).save(path)
+
+    def loaded(scale):
+        def prepare(pixels):
+            return torch.from_numpy(pixels.copy()).permute(2, 0, 1) / scale, Geometry.whole((40, 40), (40, 40))
+
+        return Loaded("mine", MODEL, prepare)
+
+    known = [PictureFile("grey", path, loaded(scale)).digest() for scale in (255, 255, 127)]
+    assert known[0] == known[1] != known[2]
 
 
 def test_the_seed_reaches_the_scorers():
