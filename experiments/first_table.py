@@ -26,6 +26,16 @@ from usu.stats import hodges_lehmann, wilcoxon
 FIRST = ("picture", "target", "upsampler", "evaluations")
 #: Kept in the CSV, not shown: 1e-15 for whoever promises it, and a matter of units for the others.
 UNSHOWN = ("mass-error",)
+#: Shown on the two halves of the pictures: the presets, whom they are held against, and the metrics they are for.
+HALVED = (
+    "bilinear", "guided", "segment-pooled", "paper", "cell", "soft", "fast", "scores-alone",
+    "cell-constant-scores", "cell-permuted-scores", "cell-uniform-coarse",
+    "soft-constant-scores", "soft-permuted-scores", "soft-uniform-coarse",
+)  # fmt: skip
+HALVED_METRICS = (
+    "half-deletion", "half-deletion:noise", "insertion-deletion", "infidelity", "road", "cell-auroc", "area-iou",
+)  # fmt: skip
+ARROWS = {"higher": "↑", "lower": "↓"}
 
 
 def wide(table: Table, path: Path) -> None:
@@ -71,8 +81,7 @@ def spent(table: Table) -> dict[str, float]:
 def means(table: Table, found: Report, metrics: list[str] | None = None) -> str:
     """Upsamplers in rows, metrics in columns."""
     cost, shown = spent(table), table.metrics if metrics is None else metrics
-    arrows = {"higher": "↑", "lower": "↓"}
-    heads = [f"{name} {arrows[by_name(name).better]}" for name in shown]
+    heads = [f"{name} {ARROWS[by_name(name).better]}" for name in shown]
     text = [f"| upsampler | evaluations | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
     for name in table.upsamplers:
         cells = []
@@ -81,6 +90,29 @@ def means(table: Table, found: Report, metrics: list[str] | None = None) -> str:
             mean = np.nanmean(table.values(metric)[name])
             cells.append(f"{mean:.3f}{mark}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{mean:.0e}{mark}")
         text.append(f"| {name} | {cost[name]:.0f} | {' | '.join(cells)} |")
+    return "\n".join(text)
+
+
+def halves(table: Table) -> tuple[Table, Table]:
+    """The pictures at even places, where the presets were chosen, and those at odd places, which no choice has seen."""
+    place = {name: number for number, name in enumerate(dict.fromkeys(row.picture for row in table.rows))}
+    even, odd = (tuple(row for row in table.rows if place[row.picture] % 2 == half) for half in (0, 1))
+    return Table(even, {}), Table(odd, {})
+
+
+def unseen(table: Table) -> str:
+    """Means at even and at odd places; the marks are those of the odd places alone."""
+    even, odd = halves(table)
+    found = compared(odd)
+    heads = [f"{name} {ARROWS[by_name(name).better]}" for name in HALVED_METRICS]
+    text = [f"| upsampler | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    for name in HALVED:
+        cells = []
+        for metric in HALVED_METRICS:
+            mark = "" if name == "bilinear" else MARKS[found[metric][name].verdict]
+            old, new = (np.nanmean(half.values(metric)[name]) for half in (even, odd))
+            cells.append(f"{old:.3f} / {new:.3f}{mark}")
+        text.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(text)
 
 
@@ -107,17 +139,17 @@ def parts(results: Path) -> dict[str, str]:
         "family": f"{len({row.picture for row in table.rows})} pictures, {found.family} tests.",
         "all": means(table, found, [name for name in shown if not by_name(name).needs_truth]),
         "outlines": means(table, found, [name for name in shown if by_name(name).needs_truth]),
+        "unseen": unseen(table),
         "fills": fills(results / "first-table-fills.csv"),
         "papers-metrics": means(papers, compared(papers)),
     }
 
 
-def between(path: Path, one: str, other: str) -> str:
-    """Two upsamplers of the CSV on every metric: means, Hodges-Lehmann shift and p of one Wilcoxon test.
+def between(table: Table, one: str, other: str) -> str:
+    """Two upsamplers on every metric: means, Hodges-Lehmann shift and p of one Wilcoxon test.
 
     Over the pictures on which both have a finite number.
     """
-    table = narrow(path)
     text = [f"| metric | {one} | {other} | shift | p, uncorrected |", "|---" * 5 + "|"]
     for metric in table.metrics:
         values = table.values(metric)
@@ -142,6 +174,7 @@ def arguments() -> argparse.Namespace:
     two = what.add_parser("between", help="compare two, metric by metric")
     two.add_argument("csv", type=Path)
     two.add_argument("upsamplers", nargs=2)
+    two.add_argument("--odd", action="store_true", help="on the pictures no choice has seen")
     return parser.parse_args()
 
 
@@ -153,7 +186,8 @@ def main() -> None:
         page = asked.page.read_text(encoding="utf-8")
         asked.page.write_text(filled(page, parts(asked.results)), encoding="utf-8")
     else:
-        print(between(asked.csv, *asked.upsamplers))
+        table = narrow(asked.csv)
+        print(between(halves(table)[1] if asked.odd else table, *asked.upsamplers))
 
 
 if __name__ == "__main__":

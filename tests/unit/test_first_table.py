@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from experiments.first_table import between, fills, narrow, wide
+from experiments.first_table import HALVED, HALVED_METRICS, between, fills, halves, narrow, unseen, wide
 from scipy.stats import wilcoxon
 
 from usu.bench import Row, Table
+from usu.metrics import by_name
 
 
 def test_two_are_compared_where_both_were_measured(tmp_path: Path) -> None:
@@ -20,7 +22,7 @@ def test_two_are_compared_where_both_were_measured(tmp_path: Path) -> None:
         lines += [f"p{number},0,x,0,{a},{'' if number == 3 else a}", f"p{number},0,y,0,{b},{b}"]
     path = tmp_path / "table.csv"
     path.write_text("\n".join([*lines, ""]))
-    _, _, iou, road = between(path, "x", "y").splitlines()
+    _, _, iou, road = between(narrow(path), "x", "y").splitlines()
     left = np.delete(one, 3), np.delete(other, 3)
     for line, (a, b) in ((iou, (one, other)), (road, left)):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -52,4 +54,27 @@ def test_the_diagonal_of_the_fills_is_in_brackets(tmp_path: Path) -> None:
     assert fills(tmp_path / "fills.csv").splitlines()[2:] == [
         "| cell | road | blur | (0.500) | 0.250 |",
         "| cell | road | mean | 1.000 | (2.000) |",
+    ]
+
+
+def test_the_marks_of_the_halves_are_those_of_the_odd_places() -> None:
+    """Even places: twice as good as bilinear; odd places: the same coin for all."""
+    dice = np.random.default_rng(0)
+    rows = [
+        Row(f"p{number}", 0, name, metric, (1.0 if name == "cell" and number % 2 == 0 else 0.0) + dice.random(), 0, 0)
+        for number in range(80)
+        for name in HALVED
+        for metric in HALVED_METRICS
+    ]
+    even, odd = halves(Table(tuple(rows), {}))
+    assert {row.picture for row in even.rows} == {f"p{number}" for number in range(0, 80, 2)}
+    assert len(even) == len(odd) == len(rows) / 2
+    lines = {line.split("|")[1].strip(): line.split("|")[2:-1] for line in unseen(Table(tuple(rows), {})).splitlines()}
+    assert all(float(cell.partition("/")[0]) > 1 > float(cell.partition("/")[2]) for cell in lines["cell"])
+    assert not any(cell.strip().endswith(("+", "-")) for name in HALVED for cell in lines[name])
+    swapped = [replace(row, picture=f"p{int(row.picture[1:]) ^ 1:02}") for row in rows]
+    swapped.sort(key=lambda row: row.picture)
+    marked = unseen(Table(tuple(swapped), {})).splitlines()
+    assert [line.count("+") for line in marked if line.startswith("| cell |")] == [
+        sum(by_name(name).better == "higher" for name in HALVED_METRICS)
     ]

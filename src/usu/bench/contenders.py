@@ -130,8 +130,9 @@ class ScoresAlone:
     settings: Settings
 
     def __call__(self, scene: Scene) -> Made:
-        """Scores of every segment."""
-        found = scene.scored(self.settings, everywhere=True)
+        """Scores of every segment, also where the coarse map is empty and nobody else has a use for them."""
+        alone = scene if scene.coarse.any() else replace(scene, coarse=np.ones_like(scene.coarse))
+        found = alone.scored(self.settings, everywhere=True)
         return Made(found.scores, found.evaluations, found.seconds)
 
 

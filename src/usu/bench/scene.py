@@ -57,7 +57,7 @@ class Scene:
         )  # fmt: skip
         model = self.model if settings.scoring == "gradient" else self.forward
         return self.memory.once(
-            scoring,
+            (scoring, bool(self.coarse.any())),
             lambda: upsample(self.coarse, self.image, model, self.target, preset=scoring, picture=self.picture),
         )
 

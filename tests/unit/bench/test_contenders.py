@@ -94,6 +94,18 @@ def test_scores_alone_know_nothing_of_the_coarse_map(scene):
     np.testing.assert_array_equal(one.pixel_map, ScoresAlone("s", settings)(other).pixel_map)
 
 
+@pytest.mark.parametrize("order", [("soft", "scores-alone"), ("scores-alone", "soft")])
+def test_an_empty_coarse_map_leaves_scores_alone_what_they_are(scene, order):
+    """Nobody else asks the model there, whoever comes first."""
+    wanted = contenders(["scores-alone"], evaluations=40)[0](scene)
+    empty = replace(scene, coarse=np.zeros_like(scene.coarse), memory=Memory())
+    made = {rival.name: rival(empty) for rival in contenders(order, evaluations=40)}
+    np.testing.assert_array_equal(made["scores-alone"].pixel_map, wanted.pixel_map)
+    assert len(np.unique(wanted.pixel_map)) > 1
+    assert (made["scores-alone"].evaluations, made["soft"].evaluations) == (39, 1)
+    assert not made["soft"].pixel_map.any()
+
+
 def test_scores_are_made_once_for_operators_that_share_them(scene):
     seen = []
     counting = replace(scene, forward=lambda batch: (seen.append(len(batch)), MODEL(batch))[1], memory=Memory())
