@@ -1,22 +1,24 @@
 """What the presets were meant to reach, tested on the confirmation's table: one family, declared before it was run.
 
-    python -m experiments.presets.verdicts RUN docs/results/presets-confirmed.csv > verdicts.md
+    python -m experiments.presets.verdicts docs/results/presets-confirmed.csv docs/presets.md
+
+The CSV is that of the confirmation's ``RUN``: ``python -m experiments.first_table keep RUN ...``.
 
 One-sided Wilcoxon signed-rank tests (Pratt) of "the preset is better than the rival", Bonferroni over all of them.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
-from experiments.first_table import means, wide
+from experiments.first_table import compared, means, narrow
+from experiments.pages import filled
 from experiments.presets.confirm import CONTROLS
 
 from usu import stats
-from usu.bench import Table, read_table
-from usu.comparison import report
+from usu.bench import Table
 from usu.metrics import by_name
 
 RIVALS = (
@@ -61,17 +63,20 @@ def verdicts(table: Table) -> str:
     return "\n".join(text)
 
 
+def parts(path: Path) -> dict[str, str]:
+    """The tables of the page, by the name of their place."""
+    table = narrow(path)
+    # a map of other units than the coarse one's has an infinite mass error where that one is zero
+    shown = Table(tuple(row for row in table.rows if row.metric != "mass-error"), {})
+    return {"verdicts": verdicts(table), "confirmed": means(shown, compared(shown))}
+
+
 def main() -> None:
-    run, out = map(Path, sys.argv[1:3])
-    table = read_table(run / "table.csv")
-    wide(table, out)
-    print(f"{len({row.picture for row in table.rows})} pictures; Bonferroni over {FAMILY} tests\n\n{verdicts(table)}\n")
-    worst = {name: max(found) for name, found in table.values("mass-error").items() if name in ("cell", "paper")}
-    # a map of other units than the coarse one's has an infinite error where that one is zero
-    rows = tuple(row for row in table.rows if row.metric != "mass-error")
-    shown = Table(rows, {})
-    print(means(shown, report({name: (by_name(name).better, shown.values(name)) for name in shown.metrics})))
-    print("\nlargest relative D1 error: " + ", ".join(f"{name} {error:.0e}" for name, error in worst.items()))
+    parser = argparse.ArgumentParser(prog="python -m experiments.presets.verdicts")
+    parser.add_argument("csv", type=Path)
+    parser.add_argument("page", type=Path)
+    asked = parser.parse_args()
+    asked.page.write_text(filled(asked.page.read_text(encoding="utf-8"), parts(asked.csv)), encoding="utf-8")
 
 
 if __name__ == "__main__":

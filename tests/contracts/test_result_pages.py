@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from experiments import first_table, infidelity_scale
 from experiments.pages import filled
+from experiments.presets import verdicts
 from experiments.synthetic.page import parts
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -33,7 +34,7 @@ def means(table: str) -> dict[tuple[str, str], float]:
         ("first-table", "first-table", "measured: all"),
         ("first-table", "first-table", "measured: outlines"),
         ("first-table", "first-table-papers-metrics", "measured: papers-metrics"),
-        ("presets", "presets-confirmed", "confirmed"),
+        ("presets", "presets-confirmed", "measured: confirmed"),
     ],
 )
 def test_the_page_shows_the_means(page: str, table: str, block: str) -> None:
@@ -87,6 +88,13 @@ def test_the_first_table_shows_what_it_measured() -> None:
     """The marks, too: they are tested anew on the committed numbers."""
     page = (DOCS / "first-table.md").read_text(encoding="utf-8")
     written = first_table.parts(DOCS / "results")
+    assert len(written) == page.count("<!-- measured:")
+    assert filled(page, written) == page
+
+
+def test_the_page_of_the_presets_shows_what_was_confirmed() -> None:
+    page = (DOCS / "presets.md").read_text(encoding="utf-8")
+    written = verdicts.parts(DOCS / "results" / "presets-confirmed.csv")
     assert len(written) == page.count("<!-- measured:")
     assert filled(page, written) == page
 
