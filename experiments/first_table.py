@@ -94,7 +94,7 @@ def means(table: Table, found: Report, metrics: list[str] | None = None) -> str:
 
 
 def halves(table: Table) -> tuple[Table, Table]:
-    """The pictures at even places, where the presets were chosen, and those at odd places, which no choice has seen."""
+    """The pictures at even places, among which the presets were chosen, and those at odd places, where nothing was."""
     place = {name: number for number, name in enumerate(dict.fromkeys(row.picture for row in table.rows))}
     even, odd = (tuple(row for row in table.rows if place[row.picture] % 2 == half) for half in (0, 1))
     return Table(even, {}), Table(odd, {})
@@ -174,7 +174,7 @@ def arguments() -> argparse.Namespace:
     two = what.add_parser("between", help="compare two, metric by metric")
     two.add_argument("csv", type=Path)
     two.add_argument("upsamplers", nargs=2)
-    two.add_argument("--odd", action="store_true", help="on the pictures no choice has seen")
+    two.add_argument("--odd", action="store_true", help="on the pictures at odd places alone")
     return parser.parse_args()
 
 
