@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from experiments.pages import MARKS, filled
+from experiments.pages import MARKS, filled, markdown
 
 from usu.bench import Row, Table, read_table
 from usu.comparison import Report, report
@@ -81,16 +82,23 @@ def spent(table: Table) -> dict[str, float]:
 def means(table: Table, found: Report, metrics: list[str] | None = None) -> str:
     """Upsamplers in rows, metrics in columns."""
     cost, shown = spent(table), table.metrics if metrics is None else metrics
-    heads = [f"{name} {ARROWS[by_name(name).better]}" for name in shown]
-    text = [f"| upsampler | evaluations | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
-    for name in table.upsamplers:
-        cells = []
-        for metric in shown:
-            mark = "" if name == "bilinear" else MARKS[found[metric][name].verdict]
-            mean = np.nanmean(table.values(metric)[name])
-            cells.append(f"{mean:.3f}{mark}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{mean:.0e}{mark}")
-        text.append(f"| {name} | {cost[name]:.0f} | {' | '.join(cells)} |")
-    return "\n".join(text)
+    values = {metric: table.values(metric) for metric in shown}
+
+    def cell(name: str, metric: str) -> str:
+        mean = np.nanmean(values[metric][name])
+        number = f"{mean:.3f}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{mean:.0e}"
+        return number + _mark(found, metric, name)
+
+    rows = ([name, f"{cost[name]:.0f}", *(cell(name, metric) for metric in shown)] for name in table.upsamplers)
+    return markdown(["upsampler", "evaluations", *_headed(shown)], rows)
+
+
+def _headed(metrics: Iterable[str]) -> list[str]:
+    return [f"{name} {ARROWS[by_name(name).better]}" for name in metrics]
+
+
+def _mark(found: Report, metric: str, name: str) -> str:
+    return "" if name == "bilinear" else MARKS[found[metric][name].verdict]
 
 
 def halves(table: Table) -> tuple[Table, Table]:
@@ -102,32 +110,29 @@ def halves(table: Table) -> tuple[Table, Table]:
 
 def unseen(table: Table) -> str:
     """Means at even and at odd places; the marks are those of the odd places alone."""
-    even, odd = halves(table)
-    found = compared(odd)
-    heads = [f"{name} {ARROWS[by_name(name).better]}" for name in HALVED_METRICS]
-    text = [f"| upsampler | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
-    for name in HALVED:
-        cells = []
-        for metric in HALVED_METRICS:
-            mark = "" if name == "bilinear" else MARKS[found[metric][name].verdict]
-            old, new = (np.nanmean(half.values(metric)[name]) for half in (even, odd))
-            cells.append(f"{old:.3f} / {new:.3f}{mark}")
-        text.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(text)
+    both = halves(table)
+    found = compared(both[1])
+    values = {metric: [half.values(metric) for half in both] for metric in HALVED_METRICS}
+
+    def cell(name: str, metric: str) -> str:
+        return " / ".join(f"{np.nanmean(half[name]):.3f}" for half in values[metric]) + _mark(found, metric, name)
+
+    rows = ([name, *(cell(name, metric) for metric in HALVED_METRICS)] for name in HALVED)
+    return markdown(["upsampler", *_headed(HALVED_METRICS)], rows)
 
 
 def fills(path: Path) -> str:
     """The matrices of ``fills.csv``; what was scored and judged with one fill is in brackets."""
     with path.open(newline="", encoding="utf-8") as file:
         heads, *lines = csv.reader(file)
-    text = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    rows = []
     for upsampler, metric, scored, *numbers in lines:
         cells = [
             f"({float(number):.3f})" if head.endswith(f" {scored}") else f"{float(number):.3f}"
             for head, number in zip(heads[3:], numbers, strict=True)
         ]
-        text.append(f"| {upsampler} | {metric} | {scored} | {' | '.join(cells)} |")
-    return "\n".join(text)
+        rows.append([upsampler, metric, scored, *cells])
+    return markdown(heads, rows)
 
 
 def parts(results: Path) -> dict[str, str]:
@@ -150,16 +155,14 @@ def between(table: Table, one: str, other: str) -> str:
 
     Over the pictures on which both have a finite number.
     """
-    text = [f"| metric | {one} | {other} | shift | p, uncorrected |", "|---" * 5 + "|"]
+    rows = []
     for metric in table.metrics:
         values = table.values(metric)
         both = np.isfinite(values[one]) & np.isfinite(values[other])
         left, right = values[one][both], values[other][both]
-        text.append(
-            f"| {metric} | {left.mean():.3g} | {right.mean():.3g} | {hodges_lehmann(left, right):+.2g} "
-            f"| {wilcoxon(left, right).p:.1g} |"
-        )
-    return "\n".join(text)
+        shift, p = hodges_lehmann(left, right), wilcoxon(left, right).p
+        rows.append([metric, f"{left.mean():.3g}", f"{right.mean():.3g}", f"{shift:+.2g}", f"{p:.1g}"])
+    return markdown(["metric", one, other, "shift", "p, uncorrected"], rows)
 
 
 def arguments() -> argparse.Namespace:

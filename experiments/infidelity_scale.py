@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from experiments.pages import markdown
 from skimage import data
 
 import usu
@@ -104,14 +105,14 @@ def read(path: Path) -> list[dict[str, object]]:
 
 def table(rows: list[dict[str, object]]) -> str:
     """Geometric means, and the ratio between the two maps."""
-    lines = ["| map | " + " | ".join(TITLES) + " |", "|---|" + "---|" * len(WAYS)]
+    lines = []
     for scaled, words in (("as it is", ""), ("max", ", divided by its maximum")):
         numbers = {of: [typical(rows, of, scaled, way) for way in WAYS] for of in ("bilinear", "random scores")}
         for of, values in numbers.items():
-            lines.append(f"| {of}{words} | " + " | ".join(f"{value:.3g}" for value in values) + " |")
+            lines.append([f"{of}{words}", *(f"{value:.3g}" for value in values)])
         ratios = [before / after for before, after in zip(*numbers.values(), strict=True)]
-        lines.append(f'| "improvement"{words} | ' + " | ".join(f"**{ratio:.3g} x**" for ratio in ratios) + " |")
-    return "\n".join(lines)
+        lines.append([f'"improvement"{words}', *(f"**{ratio:.3g} x**" for ratio in ratios)])
+    return markdown(["map", *TITLES], lines)
 
 
 def improvements(rows: list[dict[str, object]], way: str, scaled: str) -> list[float]:

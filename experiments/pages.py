@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 #: A verdict beside a number.
 MARKS = {"better": "+", "worse": "-", "undecided": ""}
+
+
+def markdown(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table with these heads."""
+    first = [*heads]
+    return "\n".join([_line(first), "|---" * len(first) + "|", *map(_line, rows)])
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def filled(page: str, parts: Mapping[str, str]) -> str:

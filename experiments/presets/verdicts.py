@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from experiments.first_table import compared, means, narrow
-from experiments.pages import filled
+from experiments.pages import filled, markdown
 from experiments.presets.confirm import CONTROLS
 
 from usu import stats
@@ -43,10 +43,8 @@ FAMILY = sum(len(rivals) for _, _, rivals in CLAIMS)
 
 def verdicts(table: Table) -> str:
     """One line per claim and rival."""
-    text = [
-        "| preset | metric | rival | preset's mean | rival's mean | shift (95 %) | wins | p, corrected |",
-        "|---" * 8 + "|",
-    ]
+    heads = ["preset", "metric", "rival", "preset's mean", "rival's mean", "shift (95 %)", "wins", "p, corrected"]
+    rows = []
     for preset, metric, rivals in CLAIMS:
         values, better = table.values(metric), by_name(metric).better
         sign = 1 if better == "higher" else -1
@@ -56,11 +54,11 @@ def verdicts(table: Table) -> str:
             p = stats.wilcoxon(sign * ours, sign * theirs, alternative="greater").p
             shift = stats.hodges_lehmann_interval(sign * ours, sign * theirs)
             wins = stats.win_rate(sign * ours, sign * theirs)
-            text.append(
-                f"| {preset} | {metric} | {rival} | {ours.mean():.3f} | {theirs.mean():.3f} | {shift.estimate:+.3f} "
-                f"({shift.low:+.3f} to {shift.high:+.3f}) | {wins:.0%} | {min(1.0, p * FAMILY):.1g} |"
-            )
-    return "\n".join(text)
+            interval = f"{shift.estimate:+.3f} ({shift.low:+.3f} to {shift.high:+.3f})"
+            corrected = f"{min(1.0, p * FAMILY):.1g}"
+            numbers = (f"{ours.mean():.3f}", f"{theirs.mean():.3f}", interval, f"{wins:.0%}", corrected)
+            rows.append([preset, metric, rival, *numbers])
+    return markdown(heads, rows)
 
 
 def parts(path: Path) -> dict[str, str]:

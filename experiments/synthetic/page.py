@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from experiments.pages import MARKS, filled
+from experiments.pages import MARKS, filled, markdown
 from experiments.synthetic.methods import INTERPOLATIONS
 from experiments.synthetic.tables import METRICS, PAPER_FULL, read_csv
 
@@ -39,7 +39,7 @@ def shape_markdown(
     grids = sorted({int(row["grid"]) for row in rows})
     columns = ("paper", *grids) if paper else (*grids,)
     heads = [f"{metric} {of if of == 'paper' else f'{of} x {of}'}" for metric in metrics for of in columns]
-    lines = [f"| model | source | method | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
+    lines = []
     cells: dict[tuple, dict[tuple, str]] = {}
     for row in rows:
         known = cells.setdefault((row["model"], row["source"], row["method"]), {})
@@ -49,15 +49,15 @@ def shape_markdown(
     for key, known in cells.items():
         if not only or any(known.get((metric, "paper")) for metric in metrics):
             numbers = [known.get((metric, of), "") for metric in metrics for of in columns]
-            lines.append(f"| {' | '.join(map(str, key))} | {' | '.join(numbers)} |")
-    return "\n".join(lines)
+            lines.append([*map(str, key), *numbers])
+    return markdown(["model", "source", "method", *heads], lines)
 
 
 def claims_markdown(records: Iterable[Mapping[str, str]]) -> str:
     """Every claim against the best of the interpolations; a claim holds against all of them or not at all."""
     heads = ("model", "grid", "metric", "method", "mean", "best interpolation", "its mean", "gain (95 %)")
     heads += ("Cohen's d", "paired d", "largest p, corrected", "better than")
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    lines = []
     groups: dict[tuple, list[Mapping[str, str]]] = {}
     for row in records:
         groups.setdefault(tuple(row[of] for of in ("model", "grid", "metric", "method")), []).append(row)
@@ -70,8 +70,8 @@ def claims_markdown(records: Iterable[Mapping[str, str]]) -> str:
             *key, _short(best["mean"]), best["rival"], _short(best["rival_mean"]), gain, _short(best["cohens_d"]),
             _short(best["paired_d"]), f"{worst:.1g}", f"{won} of {len(rows)}",
         )  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown(heads, lines)
 
 
 def rivals_markdown(records: Sequence[Mapping[str, str]]) -> str:
@@ -79,13 +79,11 @@ def rivals_markdown(records: Sequence[Mapping[str, str]]) -> str:
     grids = sorted({int(row["grid"]) for row in records})
     places = [(metric, grid) for metric in METRICS for grid in grids]
     heads = ("model", "method", "rival", *(f"{metric} {grid} x {grid}" for metric, grid in places))
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     found: dict[tuple, dict[tuple, str]] = {}
     for row in records:
         own = found.setdefault(tuple(row[of] for of in ("model", "method", "rival")), {})
         own[row["metric"], int(row["grid"])] = f"{float(row['gain']):+.3f} {MARKS[row['verdict']]}".strip()
-    lines += ["| " + " | ".join((*key, *(known[place] for place in places))) + " |" for key, known in found.items()]
-    return "\n".join(lines)
+    return markdown(heads, ((*key, *(known[place] for place in places)) for key, known in found.items()))
 
 
 def losses_markdown(records: Iterable[Mapping[str, str]]) -> str:
@@ -93,25 +91,22 @@ def losses_markdown(records: Iterable[Mapping[str, str]]) -> str:
     known = {(row["model"], int(row["grid"]), row["method"]): float(row["mean"]) for row in records
              if row["metric"] == "iou" and row["source"] == "gradient"}  # fmt: skip
     heads = ("model", "grid", "method", "IoU", "lost by the operator", "by the segments", "by the scores")
-    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    lines = []
     for model, grid, method in known:
         operator = known.get((model, grid, f"oracle-scores-{method.removeprefix('printed-')}"))
         steps = (1.0, operator, known.get((model, grid, f"oracle-shares-{method}")))
         if model in PAPER_FULL and None not in steps:
             found = known[model, grid, method]
             lost = [before - after for before, after in zip(steps, (*steps[1:], found), strict=True)]
-            cells = (model, f"{grid} x {grid}", method, f"{found:.3f}", *(f"{part:.3f}" for part in lost))
-            lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            lines.append((model, f"{grid} x {grid}", method, f"{found:.3f}", *(f"{part:.3f}" for part in lost)))
+    return markdown(heads, lines)
 
 
 def plain_markdown(records: Sequence[Mapping[str, object]]) -> str:
     """Any records as they are."""
     columns = list(dict.fromkeys(name for record in records for name in record))
-    body = ["| " + " | ".join(_short(record.get(name)) for name in columns) + " |" for record in records]
-    return "\n".join(
-        ["| " + " | ".join(name.replace("_", " ") for name in columns) + " |", "|---" * len(columns) + "|", *body]
-    )
+    body = ([_short(record.get(name)) for name in columns] for record in records)
+    return markdown((name.replace("_", " ") for name in columns), body)
 
 
 def parts(results: Path) -> dict[str, str]:
