@@ -20,9 +20,8 @@ import numpy as np
 from experiments.pages import MARKS, filled, markdown
 
 from usu.bench import Row, Table, read_table
-from usu.comparison import Report, report
 from usu.metrics import by_name
-from usu.stats import hodges_lehmann, wilcoxon
+from usu.stats import Report, hodges_lehmann, report, wilcoxon
 
 FIRST = ("picture", "target", "upsampler", "evaluations")
 #: Kept in the CSV, not shown: 1e-15 for whoever promises it, and a matter of units for the others.

@@ -13,7 +13,7 @@ from skimage import data
 
 import usu
 from usu.models import load
-from usu.pictures import read
+from usu.models.pictures import read
 
 EVALUATIONS = 300
 PARTS = (60, 100, 200)

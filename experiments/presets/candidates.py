@@ -16,8 +16,8 @@ from torch import Tensor
 
 import usu
 from usu.bench.contenders import Made
-from usu.presets import Settings
 from usu.refine import unit_scale
+from usu.settings import Settings
 from usu.sources import pyramid
 from usu.spread import follow_picture, spread
 

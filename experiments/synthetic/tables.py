@@ -21,7 +21,7 @@ from experiments.synthetic.methods import INTERPOLATIONS
 
 import usu
 from usu.bench import Table
-from usu.comparison import report
+from usu.stats import report
 
 METRICS = ("iou", "concentration", "pointing-game")
 #: Full synthetic results (appendix): IoU, concentration, pointing game.

@@ -1,64 +1,86 @@
 """usu: turn a coarse attribution map into a pixel map by redistributing its mass, not by interpolating it."""
 
-from usu import forward, metrics, perturb, potentials, score, segment, stats, upsamplers
-from usu.audit import AuditReport, audit
-from usu.bench import Sample, evaluate
-from usu.error_maps import alpha_beta_errors, mass_imbalance
-from usu.interpolate import interpolate
-from usu.pipeline import explain, upsample
-from usu.presets import PRESETS, Settings
-from usu.redistribute import Hybrid, SoftIWMR, SoftPrior, cell_budgets, redistribute
-from usu.refine import StopReason, boundary_segments, heterogeneity, merge, mixing
-from usu.results import Explanation, Upsampled
-from usu.sources import (
-    CoarseMap,
-    attention_rollout,
-    gradcam,
-    gradient_attention,
-    hirescam,
-    layercam,
-    pyramid,
-    reshape_transform,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "PRESETS",
-    "AuditReport",
-    "CoarseMap",
-    "Explanation",
-    "Hybrid",
-    "Sample",
-    "Settings",
-    "SoftIWMR",
-    "SoftPrior",
-    "StopReason",
-    "Upsampled",
-    "alpha_beta_errors",
-    "attention_rollout",
-    "audit",
-    "boundary_segments",
-    "cell_budgets",
-    "evaluate",
-    "explain",
-    "forward",
-    "gradcam",
-    "gradient_attention",
-    "heterogeneity",
-    "hirescam",
-    "interpolate",
-    "layercam",
-    "mass_imbalance",
-    "merge",
-    "metrics",
-    "mixing",
-    "perturb",
-    "potentials",
-    "pyramid",
-    "redistribute",
-    "reshape_transform",
-    "score",
-    "segment",
-    "stats",
-    "upsample",
-    "upsamplers",
-]
+if TYPE_CHECKING:
+    from usu import forward as forward
+    from usu import metrics as metrics
+    from usu import models as models
+    from usu import score as score
+    from usu import segment as segment
+    from usu import stats as stats
+    from usu import upsamplers as upsamplers
+    from usu.auditor import AuditReport as AuditReport
+    from usu.auditor import audit as audit
+    from usu.bench import Sample as Sample
+    from usu.bench.evaluate import evaluate as evaluate
+    from usu.forward import fills as fills
+    from usu.metrics.error_maps import alpha_beta_errors as alpha_beta_errors
+    from usu.metrics.error_maps import mass_imbalance as mass_imbalance
+    from usu.operator import potentials as potentials
+    from usu.operator.interpolate import interpolate as interpolate
+    from usu.operator.redistribute import Hybrid as Hybrid
+    from usu.operator.redistribute import SoftIWMR as SoftIWMR
+    from usu.operator.redistribute import SoftPrior as SoftPrior
+    from usu.operator.redistribute import cell_budgets as cell_budgets
+    from usu.operator.redistribute import redistribute as redistribute
+    from usu.pipeline import explain as explain
+    from usu.pipeline import upsample as upsample
+    from usu.refine import StopReason as StopReason
+    from usu.refine import boundary_segments as boundary_segments
+    from usu.refine import merge as merge
+    from usu.refine.heterogeneity import heterogeneity as heterogeneity
+    from usu.refine.mixing import mixing as mixing
+    from usu.results import Explanation as Explanation
+    from usu.results import Upsampled as Upsampled
+    from usu.settings import PRESETS as PRESETS
+    from usu.settings import Settings as Settings
+    from usu.sources import CoarseMap as CoarseMap
+    from usu.sources import attention_rollout as attention_rollout
+    from usu.sources import gradcam as gradcam
+    from usu.sources import gradient_attention as gradient_attention
+    from usu.sources import hirescam as hirescam
+    from usu.sources import layercam as layercam
+    from usu.sources import reshape_transform as reshape_transform
+    from usu.sources.pyramid import pyramid as pyramid
+
+#: The public names by the module they come from, loaded when they are first asked for: `usu --help` needs no torch.
+_FROM = {
+    "usu": "forward metrics models score segment stats upsamplers",
+    "usu.auditor": "AuditReport audit",
+    "usu.bench": "Sample evaluate",
+    "usu.forward": "fills",
+    "usu.metrics.error_maps": "alpha_beta_errors mass_imbalance",
+    "usu.operator": "potentials",
+    "usu.operator.interpolate": "interpolate",
+    "usu.operator.redistribute": "Hybrid SoftIWMR SoftPrior cell_budgets redistribute",
+    "usu.pipeline": "explain upsample",
+    "usu.refine": "StopReason boundary_segments heterogeneity merge mixing",
+    "usu.results": "Explanation Upsampled",
+    "usu.settings": "PRESETS Settings",
+    "usu.sources": "CoarseMap attention_rollout gradcam gradient_attention hirescam layercam pyramid reshape_transform",
+}
+_HOME = {name: home for home, names in _FROM.items() for name in names.split()}
+_MODULES = ("fills", "potentials", *_FROM["usu"].split())
+
+__all__ = sorted(["__version__", *_HOME], key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        found: Any = version("usu-xai")
+    elif name in _MODULES:
+        found = import_module(f"{_HOME[name]}.{name}")
+    elif name in _HOME:
+        found = getattr(import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'usu' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

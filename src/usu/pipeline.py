@@ -12,20 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu._arguments import partition_of
 from usu._checks import as_numpy
 from usu.forward import Engine, Model, Progress, engine
-from usu.jobs import Job, agree, displayable, jobs
+from usu.forward.fills import Fill, fill_named
+from usu.forward.outputs import Link, Target
+from usu.inputs import Job, agree, displayable, jobs
 from usu.models.preparation import Geometry
-from usu.partition import Partition
-from usu.perturb import Fill, fill_named
-from usu.presets import EXPLAIN_DEFAULT, PRESETS, UPSAMPLE_DEFAULT, Settings, settings_of
-from usu.readout import Link, Target
-from usu.redistribute import Budget, SoftPrior, cell_budgets, redistribute
+from usu.operator.arguments import partition_of
+from usu.operator.cells import Partition
+from usu.operator.redistribute import Budget, SoftPrior, cell_budgets, redistribute
 from usu.refine import Refined, StopReason, refine
 from usu.results import Explanation, Upsampled, versions
 from usu.scorer import Scorer
 from usu.segment import Segmenter, split
+from usu.settings import EXPLAIN_DEFAULT, PRESETS, UPSAMPLE_DEFAULT, Settings, settings_of
 from usu.sources import CoarseMap, coarse_map
 from usu.sources.finer import finer_maps, module_of
 from usu.spread import follow_picture, spread
@@ -80,7 +80,7 @@ def upsample(
         segmenter: see `usu.segment`.
         parts: about how many segments.
         scoring: ``"sampled"``, ``"delete"``, ``"gradient"`` or ``"unguided"``, see `usu.score`; or ``"none"``.
-        fill: what takes the place of a segment; see `usu.perturb`.
+        fill: what takes the place of a segment; see `usu.fills`.
         link: ``"logit"``, ``"log_probability"``, ``"probability"`` or a callable.
         depth: levels of refinement after the first.
         temperature: of the potential.

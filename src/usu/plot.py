@@ -13,9 +13,9 @@ from usu.errors import MissingExtraError
 from usu.types import NDArray
 
 if TYPE_CHECKING:
-    from usu.audit.report import AuditReport
-    from usu.comparison import Comparison
+    from usu.auditor.report import AuditReport
     from usu.results import Explanation
+    from usu.stats import Comparison
 
 #: Sequential for maps of one sign, diverging around zero for two; both readable without colour vision.
 ONE_SIGN, TWO_SIGNS = "inferno", "RdBu_r"
@@ -74,7 +74,7 @@ def audit_figure(report: AuditReport) -> Any:
 
 def explanation_figure(explanation: Explanation) -> Any:
     """Picture, coarse map, bilinear, the pixel map; then segments and scores of every depth."""
-    from usu.interpolate import interpolate
+    from usu.operator.interpolate import interpolate
 
     result = explanation.upsampled
     coarse = explanation.coarse if explanation.coarse.ndim == 2 else explanation.coarse[0]

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from usu import score
 from usu.forward import Engine, Progress
-from usu.jobs import Job
-from usu.partition import Partition
-from usu.presets import Settings
-from usu.readout import read, top_class
+from usu.forward.outputs import read, top_class
+from usu.inputs import Job
+from usu.operator.cells import Partition
+from usu.settings import Settings
 from usu.types import NDArray
 
 

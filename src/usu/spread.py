@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from usu._arguments import partition_of
-from usu.interpolate import interpolate
-from usu.presets import Settings
-from usu.redistribute import SoftPrior, redistribute
+from usu.operator.arguments import partition_of
+from usu.operator.interpolate import interpolate
+from usu.operator.redistribute import SoftPrior, redistribute
 from usu.refine import unit_scale
-from usu.rivals import guided_filter
+from usu.settings import Settings
 from usu.types import Array, NDArray
+from usu.upsamplers.filters import guided_filter
 
 #: Keeps a place alive where one of the maps is zero, as a part of the map's largest value.
 _FLOOR = 0.03

@@ -49,11 +49,32 @@ def test_nothing_but_our_own_and_the_standard_library(extra: list[str]) -> None:
     assert packages(extra) - {"usu"} - sys.stdlib_module_names == set()
 
 
-def test_few_modules(extra: list[str]) -> None:
-    ours = [name for name in extra if name.split(".")[0] == "usu"]
-    assert "usu.redistribute" in ours
-    assert len(ours) <= 130
-    assert len(extra) - len(ours) <= 20, "the standard library can be imported later, too"
+def test_a_name_is_loaded_when_it_is_asked_for() -> None:
+    ours = [name for name in loaded_by("import usu; usu.redistribute") if name.split(".")[0] == "usu"]
+    assert "usu.operator.redistribute" in ours
+    assert not any(name.startswith(("usu.pipeline", "usu.metrics", "usu.bench")) for name in ours)
+
+
+def test_every_public_name_loads_and_is_listed() -> None:
+    import usu
+
+    assert [name for name in dir(usu) if getattr(usu, name, None) is None] == []
+    assert "Any" not in dir(usu)
+
+
+@pytest.mark.parametrize("line", ["--help", "--version", "explain --help", "doctor"])
+def test_the_command_line_starts_without_torch(line: str) -> None:
+    program = f"""
+import sys
+sys.argv = ["usu", *{line.split()!r}]
+import usu.cli
+try:
+    usu.cli.main()
+except SystemExit as end:
+    assert not end.code, end.code
+assert not {{"torch", "numpy"}} & set(sys.modules), "torch was loaded"
+"""
+    subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
 
 def test_neither_the_command_nor_the_figures(extra: list[str]) -> None:

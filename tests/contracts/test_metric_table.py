@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from usu.metrics.declared import metric_table
+from usu.metrics.catalogue import metric_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "evaluation.md"
 

@@ -141,7 +141,7 @@ def undocumented(things: dict[str, Any]) -> list[str]:
 
 def test_everything_public_says_what_it_is() -> None:
     things = documented()
-    assert {"usu.redistribute.redistribute", "usu.audit.report.AuditReport.figure"} <= set(things)
+    assert {"usu.operator.redistribute.redistribute", "usu.auditor.report.AuditReport.figure"} <= set(things)
     assert undocumented(things) == []
 
 

@@ -104,7 +104,7 @@ def test_what_the_map_points_at_says_more_than_the_rest(name, pixels, request, n
     third = int(0.3 * order.size)
     keep = np.zeros((2, order.size), dtype=bool)
     keep[0, order[-third:]] = keep[1, order[:third]] = True
-    shown = usu.perturb.apply(image, usu.perturb.Blur()(image), torch.from_numpy(keep.reshape(2, 224, 224)))
+    shown = usu.forward.fills.apply(image, usu.forward.fills.Blur()(image), torch.from_numpy(keep.reshape(2, 224, 224)))
     with torch.no_grad():
         best, worst = network.model(shown)[:, target].tolist()
     assert best > worst + 2

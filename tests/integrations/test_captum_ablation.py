@@ -8,7 +8,7 @@ from skimage import data, transform
 from torch import nn
 
 from usu.forward import engine
-from usu.perturb import filled
+from usu.forward.fills import filled
 from usu.score import delete, sampled
 
 captum_attr = pytest.importorskip("captum.attr")

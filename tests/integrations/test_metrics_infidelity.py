@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from usu.forward.fills import filled
 from usu.metrics.infidelity import block_changes, infidelity, infidelity_of, patch_changes
-from usu.perturb import filled
 
 
 @pytest.fixture(scope="module")

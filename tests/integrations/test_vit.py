@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import usu
-from usu.sources.attending import overhear
 from usu.sources.attention import rolled_out
+from usu.sources.attention_matrices import overhear
 
 VIT = {"patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
 

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from usu.interpolate import interpolate
+from usu.operator.interpolate import interpolate
 from usu.upsamplers import by_name
 
 #: Every kernel whose support crosses the border of a cell.

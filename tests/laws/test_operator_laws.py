@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import usu
 from tests.problems import Problem, problems
-from usu.potentials import log_odds, power, tensor
+from usu.operator.potentials import log_odds, power, tensor
 
 MONOTONE = {
     "tensor": tensor(0.1),

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import usu
 from usu import segment
-from usu.jobs import displayable
-from usu.partition import interval_of
+from usu.inputs import displayable
+from usu.operator.cells import interval_of
 from usu.refine import refine
 
 value = st.floats(-10, 10).map(lambda v: round(v, 3))

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 import usu
 from usu import refine, segment
-from usu.partition import interval_of
+from usu.operator.cells import interval_of
 
 unit = st.floats(0, 1)
 shapes = hnp.array_shapes(min_dims=2, max_dims=3, max_side=7)

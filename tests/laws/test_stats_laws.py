@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from usu import stats
-from usu.comparison import compare, report
+from usu.stats import compare, report
 from usu.stats.resampling import moments
 
 #: Eighths: sums and differences are exact, ties and zeros are common.

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from usu import stats
-from usu.comparison import Comparison, Report, Row, compare, report
 from usu.plot import VERDICTS
+from usu.stats import Comparison, Report, Row, compare, report
 
 NASTY = "50 % of_a {b} & c\\d ~x^2 #1 $y$ <z> | `w` *v*"
 

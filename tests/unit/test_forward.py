@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from usu.forward import Engine, engine
-from usu.readout import logits_of
+from usu.forward.outputs import logits_of
 
 PICTURE = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(0))
 

@@ -13,7 +13,7 @@ from PIL import Image
 from skimage import data
 from torch.nn import functional
 
-from usu.interpolate import MODES, interpolate, lanczos_weights
+from usu.operator.interpolate import MODES, interpolate, lanczos_weights
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9))
 LARGE = st.tuples(st.integers(1, 40), st.integers(1, 40))

@@ -16,9 +16,9 @@ from PIL import Image
 from skimage.data import chelsea, coffee
 from torch import nn
 
-from usu import models, pictures
+from usu import models
 from usu.errors import MissingExtraError, ModelLoadError
-from usu.models import Geometry, Preparation, imagenet_classes, load, place, resolve_target
+from usu.models import Geometry, Preparation, imagenet_classes, load, pictures, place, resolve_target
 from usu.models.from_transformers import _preparation
 from usu.models.weights import load_weights
 
@@ -283,7 +283,7 @@ def test_loading_is_silent_and_leaves_the_random_numbers(embedded, capfd):
 
 
 def test_nothing_optional_is_imported_unasked():
-    code = "import usu.models, usu.sources, usu.pictures, sys; raise SystemExit(any(m in sys.modules for m in {!r}))"
+    code = "import usu.models.pictures, usu.sources, sys; raise SystemExit(any(m in sys.modules for m in {!r}))"
     unwanted = ["torchvision", "timm", "transformers", "PIL", "onnxruntime", "efficientnet_lite_pytorch", "scipy"]
     assert subprocess.run([sys.executable, "-c", code.format(unwanted)], check=False).returncode == 0
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.ndimage import gaussian_filter
 
-from usu.perturb import Blur, Constant, Mean, Noise, apply, fill_named, filled, keep_shown
+from usu.forward.fills import Blur, Constant, Mean, Noise, apply, fill_named, filled, keep_shown
 
 IMAGE = torch.rand(3, 12, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

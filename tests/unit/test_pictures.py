@@ -13,7 +13,7 @@ from PIL import Image
 from skimage.data import chelsea
 
 from usu.errors import UnreadablePictureError, UsuError
-from usu.pictures import find, read
+from usu.models.pictures import find, read
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import usu
 from usu import score, segment
 from usu.forward import engine
-from usu.perturb import Constant
+from usu.forward.fills import Constant
 from usu.pipeline import explain, upsample
 from usu.spread import layered
 

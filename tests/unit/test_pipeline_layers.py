@@ -14,7 +14,7 @@ from tests.small_nets import Tokens, Tower, counted, seeded
 from usu import segment
 from usu.forward import engine
 from usu.pipeline import explain, upsample
-from usu.presets import PRESETS
+from usu.settings import PRESETS
 from usu.sources.finer import LEVELS, finer_maps
 from usu.spread import follow_picture, layered
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from usu.forward import engine
-from usu.perturb import Mean, filled
+from usu.forward.fills import Mean, filled
 from usu.score import Scores, delete
 
 GENERATOR = torch.Generator().manual_seed(0)

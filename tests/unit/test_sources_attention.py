@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 from usu.sources import attention_rollout, gradient_attention
-from usu.sources.attending import open_attention, overhear
 from usu.sources.attention import relevance, rolled_out
+from usu.sources.attention_matrices import open_attention, overhear
 
 
 def naive_rollout(attentions):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from usu.partition import interval_of
-from usu.redistribute import redistribute
+from usu.operator.cells import interval_of
+from usu.operator.redistribute import redistribute
 from usu.sources import gradcam, hirescam, pyramid
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import usu
 from usu import spread as module
-from usu.rivals import guided_filter
 from usu.spread import follow_picture, layered, spread
+from usu.upsamplers.filters import guided_filter
 
 DRAW = torch.Generator().manual_seed(4)
 PICTURE = torch.rand(20, 28, 3, generator=DRAW, dtype=torch.float64).numpy()

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage import data
 
-from usu import potentials
-from usu.interpolate import interpolate
-from usu.redistribute import Hybrid, SoftIWMR, SoftPrior
-from usu.rivals import guided_filter, joint_bilateral, mass_corrected, own_sign, segment_pooled
+from usu.operator import potentials
+from usu.operator.interpolate import interpolate
+from usu.operator.redistribute import Hybrid, SoftIWMR, SoftPrior
 from usu.types import GUARANTEES, Upsampler
 from usu.upsamplers import (
     BUILT_IN,
@@ -26,6 +25,7 @@ from usu.upsamplers import (
     SegmentPooled,
     by_name,
 )
+from usu.upsamplers.filters import guided_filter, joint_bilateral, mass_corrected, own_sign, segment_pooled
 
 SCORE_DRIVEN = tuple(u for u in BUILT_IN if isinstance(u, Redistribution))
 GUIDED = tuple(by_name(n) for n in ("guided", "guided-corrected", "joint-bilateral", "segment-pooled"))

@@ -16,11 +16,11 @@ import torch
 
 from usu._checks import as_numpy
 from usu.bench.scene import Scene
-from usu.metrics.asking import seeded
-from usu.metrics.declared import FILLS
-from usu.presets import PRESETS, Settings
-from usu.redistribute import Hybrid, SoftIWMR
+from usu.metrics.catalogue import FILLS
+from usu.metrics.passes import seeded
+from usu.operator.redistribute import Hybrid, SoftIWMR
 from usu.results import Upsampled
+from usu.settings import PRESETS, Settings
 from usu.spread import follow_picture, spread
 from usu.types import NDArray, Upsampler
 from usu.upsamplers import BUILT_IN, Redistribution

@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 
 from usu import _checks as check
 from usu.bench.contenders import Contender, Made, contenders
-from usu.bench.described import described
 from usu.bench.journal import Journal
 from usu.bench.sample import Openable, as_samples
 from usu.bench.scene import Scene, scene_of
 from usu.bench.table import Row, Table, rounded
 from usu.errors import UsuError
 from usu.forward import Model
-from usu.metrics.declared import METRICS, Case, Metric, by_name
-from usu.metrics.measured import Measured
+from usu.forward.digest import described
+from usu.metrics.catalogue import METRICS, Case, Metric, by_name
+from usu.metrics.measurement import Measured
 from usu.results import versions
 from usu.sources import SOURCES
 

@@ -12,10 +12,10 @@ import numpy as np
 from torch import Tensor
 
 from usu._checks import as_numpy
-from usu.bench.described import described, digest
+from usu.forward.digest import described, digest
 from usu.models import Loaded
+from usu.models.pictures import read
 from usu.models.preparation import Geometry, seen
-from usu.pictures import read
 from usu.types import Array, NDArray
 
 

@@ -11,14 +11,14 @@ from usu import _checks as check
 from usu._checks import as_numpy
 from usu.bench.sample import Sample
 from usu.forward import Model, engine
-from usu.jobs import displayable
-from usu.metrics.asking import seeded
-from usu.metrics.declared import Case
-from usu.metrics.memory import Memory
+from usu.inputs import displayable
+from usu.metrics.cache import Memory
+from usu.metrics.catalogue import Case
+from usu.metrics.passes import seeded
 from usu.metrics.truth import checked_truth
 from usu.pipeline import upsample
-from usu.presets import PRESETS, Settings
 from usu.results import Upsampled
+from usu.settings import PRESETS, Settings
 from usu.sources import coarse_map
 from usu.sources.finer import finer_maps, module_of
 from usu.types import NDArray

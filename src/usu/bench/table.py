@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from usu.errors import MissingExtraError
-from usu.metrics.declared import FILLS
+from usu.metrics.catalogue import FILLS
 from usu.saving import written
 from usu.types import NDArray
 

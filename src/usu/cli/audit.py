@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from usu.audit.report import AuditReport, Finding
+    from usu.auditor.report import AuditReport, Finding
 
 
 def audit(
@@ -34,7 +34,7 @@ def audit(
     from rich.console import Console
     from rich.progress import track
 
-    from usu.audit import audit as run
+    from usu.auditor import audit as run
     from usu.upsamplers import BUILT_IN
 
     chosen: list[Any] = [_find(name) for name in upsamplers] if upsamplers else list(BUILT_IN)

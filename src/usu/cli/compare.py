@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from usu.cli import run
@@ -28,14 +27,15 @@ def compare(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
 ) -> None:
     """Every upsampler side by side on one picture: kernels, filters and the presets that ask the model."""
+    import numpy as np
     from torch import nn
 
     from usu.models import load, resolve_target
-    from usu.partition import Grid
-    from usu.pictures import read
+    from usu.models.pictures import read
+    from usu.operator.cells import Grid
     from usu.pipeline import upsample
     from usu.plot import comparison
-    from usu.presets import PRESETS
+    from usu.settings import PRESETS
     from usu.sources import gradcam
     from usu.upsamplers import BUILT_IN, Redistribution
 

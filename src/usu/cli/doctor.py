@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
+import subprocess
+import sys
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -51,24 +52,60 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON."
     Console(soft_wrap=True).print(table)
 
 
+#: What only a running torch can tell, asked of another process: a torch that is broken is a line of the report.
+_PROBE = """
+import json, os, sys
+import torch
+devices = {"cpu": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"}
+for index in range(torch.cuda.device_count()):
+    devices[f"cuda:{index}"] = torch.cuda.get_device_name(index)
+if torch.backends.mps.is_available():
+    devices["mps"] = "available"
+found = {"devices": devices, "torchvision": None}
+try:
+    from usu.models import load
+    loaded = load()
+    with torch.no_grad():
+        outputs = loaded.model(torch.zeros(1, 3, 224, 224))
+    found["embedded network"] = f"{loaded.name}, {outputs.shape[1]} classes"
+except Exception as error:
+    found["embedded network"] = f"not usable: {error}"
+try:
+    import torchvision
+except ModuleNotFoundError:
+    pass
+except (ImportError, RuntimeError, OSError) as error:
+    found["torchvision"] = str(error).splitlines()[0]
+print(json.dumps(found))
+"""
+
+
 def examination() -> dict[str, Any]:
     """Everything ``usu doctor`` says, as plain values."""
-    import torch
-
-    devices = {"cpu": f"{os.cpu_count()} cores, {torch.get_num_threads()} threads"}
-    for index in range(torch.cuda.device_count()):
-        devices[f"cuda:{index}"] = torch.cuda.get_device_name(index)
-    if torch.backends.mps.is_available():
-        devices["mps"] = "available"
+    told = _told()
+    version, broken = _version("torchvision"), told["torchvision"]
+    torchvision = version or "not installed; only needed for torchvision and timm models"
+    if broken is not None:
+        torchvision = f"{version}, BROKEN beside this torch ({broken}). Install the build that matches torch."
     return {
         "usu-xai": _version("usu-xai"),
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         "required": {name: _version(name) for name in REQUIRED},
-        "devices": devices,
+        "devices": told["devices"],
         "extras": {name: {"version": _version(package), "for": use} for name, (package, use) in EXTRAS.items()},
-        "torchvision": _torchvision(),
-        "embedded network": _embedded(),
+        "torchvision": torchvision,
+        "embedded network": told["embedded network"],
     }
+
+
+def _told() -> dict[str, Any]:
+    """What the other process says, or why it says nothing."""
+    run = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False)
+    if run.returncode == 0:
+        told: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+        return told
+    reason = (run.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+    return {"devices": {}, "torchvision": None, "embedded network": f"not usable: torch does not run here ({reason})"}
 
 
 def _version(package: str) -> str | None:
@@ -76,32 +113,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _torchvision() -> str:
-    """Only asked here, because someone asked: the library itself never imports it unasked."""
-    version = _version("torchvision")
-    if version is None:
-        return "not installed; only needed for torchvision and timm models"
-    try:
-        import torchvision  # noqa: F401
-    except (ImportError, RuntimeError, OSError) as error:
-        return (
-            f"{version}, BROKEN beside this torch ({str(error).splitlines()[0]}). Install the build that matches torch."
-        )
-    return version
-
-
-def _embedded() -> str:
-    from usu.errors import UsuError
-    from usu.models import load
-
-    try:
-        loaded = load()
-        import torch
-
-        with torch.no_grad():
-            outputs = loaded.model(torch.zeros(1, 3, 224, 224))
-    except (UsuError, RuntimeError, OSError) as error:
-        return f"not usable: {error}"
-    return f"{loaded.name}, {outputs.shape[1]} classes"

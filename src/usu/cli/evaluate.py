@@ -92,7 +92,7 @@ def evaluate(
 def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int | None) -> list[PictureFile]:
     """The pictures, each with its outline where one has its name."""
     from usu.bench import PictureFile
-    from usu.pictures import find, looks_like_picture
+    from usu.models.pictures import find, looks_like_picture
 
     if truth is not None and not truth.is_dir():
         raise FileNotFoundError(f"`--truth` must be a folder of outlines; got {truth}, which is none. Check the path.")
@@ -148,9 +148,9 @@ def _part(part: str) -> tuple[int, int]:
 
 def _write(table: Table, out: Path, against: str, *, quiet: bool) -> None:
     """Table, report and figures of what is known so far; the last of several parts covers all."""
-    from usu.comparison import report
     from usu.metrics import by_name
     from usu.saving import written
+    from usu.stats import report
 
     if not len(table):
         return

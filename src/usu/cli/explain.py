@@ -14,8 +14,8 @@ from usu.cli import run
 
 if TYPE_CHECKING:
     from usu.models import Loaded
-    from usu.presets import Settings
     from usu.results import Explanation
+    from usu.settings import Settings
 
 
 def explain(
@@ -56,7 +56,7 @@ def explain(
     """
     from usu.errors import UsuError
     from usu.models import load
-    from usu.pictures import find
+    from usu.models.pictures import find
 
     files = find(pictures)
     settings = run.settings_from(
@@ -110,7 +110,7 @@ def _goal(target: str | None, loaded: Loaded) -> int | None:
 def _explained(
     file: Path, loaded: Loaded, goal: int | None, origin: Any, layer: str | None, settings: Settings, bars: run.Bars
 ) -> Explanation:
-    from usu.pictures import read
+    from usu.models.pictures import read
     from usu.pipeline import explain as explained
     from usu.sources import LAYER_SOURCES
 

@@ -9,14 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from usu.types import NDArray
-
 if TYPE_CHECKING:
     from usu.models import Geometry, Loaded
-    from usu.pictures import Picture
-    from usu.presets import Settings
+    from usu.models.pictures import Picture
+    from usu.settings import Settings
+    from usu.types import NDArray
 
 BUDGETS = ("cell", "iwmr", "hybrid", "soft")
 
@@ -32,8 +29,8 @@ def settings_from(
 ) -> Settings:
     """A preset with what was asked for changed."""
     from usu import _checks as check
-    from usu.presets import PRESETS
-    from usu.redistribute import SoftPrior
+    from usu.operator.redistribute import SoftPrior
+    from usu.settings import PRESETS
 
     check.choice("preset", preset, tuple(PRESETS))
     changes: dict[str, Any] = {"temperature": temperature, "depth": depth, "evaluations": evaluations, "seed": seed}
@@ -117,6 +114,8 @@ def source_from(text: str) -> str | NDArray:
 
 def coarse_from(path: Path) -> NDArray:
     """A user's own coarse map from a .npy file."""
+    import numpy as np
+
     try:
         values = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from usu._arguments import partition_of
 from usu.forward import Model, Progress
+from usu.operator.arguments import partition_of
+from usu.operator.redistribute import SoftPrior, cell_budgets
 from usu.pipeline import upsample
-from usu.presets import Settings, settings_of
-from usu.redistribute import SoftPrior, cell_budgets
 from usu.results import Upsampled
+from usu.settings import Settings, settings_of
 from usu.spread import spread
 from usu.types import Array
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.partition import Grid
+from usu.operator.cells import Grid
 from usu.types import Array, ArrayT
 
 

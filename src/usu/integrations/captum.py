@@ -10,10 +10,10 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Model
+from usu.forward.outputs import Target
 from usu.integrations.arrays import from_superpixels
 from usu.pipeline import upsample
-from usu.presets import Settings
-from usu.readout import Target
+from usu.settings import Settings
 from usu.types import Array
 
 

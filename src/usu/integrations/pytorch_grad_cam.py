@@ -17,8 +17,8 @@ from usu.integrations._grad_cam_layers import LayerMaps, checked_pictures, is_a,
 from usu.integrations._grad_cam_targets import for_scoring, one_each
 from usu.integrations._layered import unit, upsample_layers
 from usu.integrations._set_aside import deaf
-from usu.presets import Settings, settings_of
 from usu.results import Upsampled
+from usu.settings import Settings, settings_of
 from usu.types import Array, NDArray
 
 __all__ = ["Redistributed", "coarse_maps", "wrap"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.pipeline import upsample
-from usu.presets import Settings
+from usu.settings import Settings
 from usu.sources import gradcam
 from usu.types import Array, NDArray
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from usu import _checks as check
+from usu.forward.outputs import Target, logits_of
 from usu.pipeline import upsample
-from usu.presets import Settings
-from usu.readout import Target, logits_of
+from usu.settings import Settings
 
 #: torchcam's: one picture's output -> a scalar tensor.
 OutputTarget: TypeAlias = Callable[[Any], Tensor]

@@ -1,8 +1,8 @@
 """How good is a pixel map: one metric per file, each with an independent oracle in its test."""
 
+from usu.metrics.catalogue import METRICS, Case, Metric, by_name
 from usu.metrics.cell_auroc import cell_auroc
 from usu.metrics.concentration import concentration
-from usu.metrics.declared import METRICS, Case, Metric, by_name
 from usu.metrics.deletion import deletion
 from usu.metrics.energy import energy_in_mask
 from usu.metrics.half_deletion import half_deletion
@@ -13,7 +13,7 @@ from usu.metrics.iou import area_iou, iou
 from usu.metrics.irof import irof
 from usu.metrics.largest_gain import largest_gain
 from usu.metrics.mass_error import mass_error, moved_mass
-from usu.metrics.measured import Measured
+from usu.metrics.measurement import Measured
 from usu.metrics.monotonicity import monotonicity_correlation
 from usu.metrics.pixel_flipping import pixel_flipping
 from usu.metrics.pointing_game import pointing_game

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from usu.metrics.asking import checked_map
+from usu.metrics.passes import checked_map
 from usu.metrics.truth import checked_cells, checked_truth
 from usu.types import Array, NDArray
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine
+from usu.forward.fills import apply
 from usu.metrics.truth import checked_cells
-from usu.partition import Labels
-from usu.perturb import apply
+from usu.operator.cells import Labels
 from usu.types import Array, NDArray
 
 #: Quantus' names of fills, beside "mean" and numbers.

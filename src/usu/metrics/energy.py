@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from usu.metrics.asking import checked_map
+from usu.metrics.passes import checked_map
 from usu.metrics.truth import checked_truth, share_inside
 from usu.types import Array
 

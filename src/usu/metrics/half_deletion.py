@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from usu.forward import Model
-from usu.metrics.asking import asked, checked_map, dice, ranking
+from usu.forward.fills import Fill, apply, filled
+from usu.forward.outputs import Link, Target
 from usu.metrics.curves import label_map, one_target
-from usu.metrics.measured import Measured
-from usu.perturb import Fill, apply, filled
-from usu.readout import Link, Target
+from usu.metrics.measurement import Measured
+from usu.metrics.passes import asked, checked_map, dice, ranking
 from usu.types import Array
 
 
@@ -34,7 +34,7 @@ def half_deletion(
         pixel_map: (H, W), higher = more relevant.
         image: (C, H, W), as the model takes it.
         cells: the shape (h, w) of the coarse map, or any label map (H, W).
-        fill: what takes the pixels' place; see `usu.perturb`.
+        fill: what takes the pixels' place; see `usu.fills`.
         generator: orders pixels of equal value at random, so that a map constant in its cells expects 0.
 
     Guarantees:

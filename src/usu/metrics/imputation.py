@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from usu import _checks as check
-from usu.metrics.asking import dice
+from usu.metrics.passes import dice
 from usu.types import Array, ArrayT, NDArray
 
 #: Stop when the next correction is smaller than this share of the channel's range.

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Model
-from usu.metrics.asking import asked, checked_map, dice
+from usu.forward.fills import Fill, filled
+from usu.forward.outputs import Link, Target
 from usu.metrics.blocks import SIDES, Blocks, random_blocks
 from usu.metrics.curves import falling_means, level_as_quantus, one_target, walk
-from usu.metrics.measured import Measured
-from usu.perturb import Fill, filled
-from usu.readout import Link, Target
+from usu.metrics.measurement import Measured
+from usu.metrics.passes import asked, checked_map, dice
 from usu.types import Array
 
 
@@ -47,7 +47,7 @@ def infidelity(
         image: (C, H, W), as the model takes it.
         blocks: how many random squares are taken out, one at a time.
         sides: their sides as shares of the picture's shorter side, equally often.
-        fill: what takes a block's place; see `usu.perturb`. None is ``"mean"``, and ``"black"`` with ``compat``.
+        fill: what takes a block's place; see `usu.fills`. None is ``"mean"``, and ``"black"`` with ``compat``.
         link: what of the output is compared. An attribution is a sum, and logits are what adds up.
         scaling: ``"optimal"`` (None) gives the map the scale that suits it best; ``"raw"`` is E[(u - v)²], which
             grows with the square of the map: a map divided by its maximum is rewarded for being spiky.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from usu.forward import Model
-from usu.metrics.asking import asked, checked_map, dice, ranking
+from usu.forward.fills import Fill, filled
+from usu.forward.outputs import Link, Target
 from usu.metrics.curves import area, checked_steps, cuts, walk
-from usu.metrics.measured import Measured
-from usu.perturb import Fill, filled
-from usu.readout import Link, Target
+from usu.metrics.measurement import Measured
+from usu.metrics.passes import asked, checked_map, dice, ranking
 from usu.types import Array
 
 
@@ -29,7 +29,7 @@ def insertion(
     Args:
         pixel_map: (H, W), higher = more relevant.
         image: (C, H, W), as the model takes it.
-        fill: what the picture starts from, and what pixels not shown yet look like; see `usu.perturb`.
+        fill: what the picture starts from, and what pixels not shown yet look like; see `usu.fills`.
         steps: q = 0, 1/steps, ..., 1, each rounded to a whole number of pixels.
         generator: orders pixels of equal value at random.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from usu.metrics.asking import checked_map, dice, ranking
+from usu.metrics.passes import checked_map, dice, ranking
 from usu.metrics.truth import checked_truth
 from usu.types import Array
 

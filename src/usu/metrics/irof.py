@@ -9,11 +9,11 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Model
-from usu.metrics.asking import asked, checked_map, dice, ranking
+from usu.forward.fills import Fill, filled
+from usu.forward.outputs import Link, Target
 from usu.metrics.curves import area, group_means, label_map, walk
-from usu.metrics.measured import Measured
-from usu.perturb import Fill, filled
-from usu.readout import Link, Target
+from usu.metrics.measurement import Measured
+from usu.metrics.passes import asked, checked_map, dice, ranking
 from usu.types import Array
 
 
@@ -40,7 +40,7 @@ def irof(
         segments: what is removed at a time: the shape of a grid (rows, columns), or any label map (H, W). None is a
             grid of 14 x 14 blocks (of single pixels along a side shorter than that): on purpose not the superpixels a
             scorer may have used, which would let a map be judged by the segments it was made of.
-        fill: what takes a segment's place; see `usu.perturb`.
+        fill: what takes a segment's place; see `usu.fills`.
         link: of something positive; the (log-)odds of a class have no meaningful ratio.
         compat: ``"quantus"`` gives the number of Quantus 0.6.0, ``IROF(perturb_baseline=fill, return_aggregate=False)``
             with a constant ``fill``: K minus the area under f_1 / f_0, ..., f_K / f_0 with one per step, not clipped.

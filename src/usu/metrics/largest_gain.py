@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from usu.metrics.asking import checked_map
 from usu.metrics.mass_error import masses
+from usu.metrics.passes import checked_map
 from usu.types import Array
 
 #: Beside the largest density, below this a cell holds no mass one could speak of.

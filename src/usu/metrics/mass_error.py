@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.metrics.asking import checked_map
+from usu.metrics.passes import checked_map
 from usu.metrics.truth import checked_labels
-from usu.partition import Grid, Labels, Partition
+from usu.operator.cells import Grid, Labels, Partition
 from usu.types import Array
 
 

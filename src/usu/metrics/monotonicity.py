@@ -10,7 +10,8 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine, Model
-from usu.metrics.asking import asked, checked_map, dice, ranking
+from usu.forward.fills import Fill, apply, filled
+from usu.forward.outputs import Link, Target
 from usu.metrics.curves import (
     QuantusFill,
     checked_steps,
@@ -21,9 +22,8 @@ from usu.metrics.curves import (
     one_target,
     values_as_quantus,
 )
-from usu.metrics.measured import Measured
-from usu.perturb import Fill, apply, filled
-from usu.readout import Link, Target
+from usu.metrics.measurement import Measured
+from usu.metrics.passes import asked, checked_map, dice, ranking
 from usu.types import Array, NDArray
 
 
@@ -48,7 +48,7 @@ def monotonicity_correlation(
     Args:
         pixel_map: (H, W); its absolute value counts.
         image: (C, H, W), as the model takes it.
-        fill: what takes the group's place; see `usu.perturb`. None is ``"mean"``, and ``"uniform"`` with ``compat``.
+        fill: what takes the group's place; see `usu.fills`. None is ``"mean"``, and ``"uniform"`` with ``compat``.
         steps: the number of groups.
         samples: random fills per group, whose squared changes are averaged; only ``"uniform"`` has more than one.
         compat: ``"quantus"`` gives the number of Quantus 0.6.0, ``MonotonicityCorrelation(features_in_step=C·H·W /

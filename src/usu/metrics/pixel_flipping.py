@@ -10,7 +10,8 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Model
-from usu.metrics.asking import asked, checked_map, dice, ranking
+from usu.forward.fills import Fill, filled
+from usu.forward.outputs import Link, Target
 from usu.metrics.curves import (
     QuantusFill,
     area,
@@ -22,9 +23,8 @@ from usu.metrics.curves import (
     values_as_quantus,
     walk,
 )
-from usu.metrics.measured import Measured
-from usu.perturb import Fill, filled
-from usu.readout import Link, Target
+from usu.metrics.measurement import Measured
+from usu.metrics.passes import asked, checked_map, dice, ranking
 from usu.types import Array
 
 
@@ -48,7 +48,7 @@ def pixel_flipping(
     Args:
         pixel_map: (H, W), higher = more relevant.
         image: (C, H, W), as the model takes it.
-        fill: what takes the pixels' place; see `usu.perturb`. None is ``"mean"``, and ``"black"`` with ``compat``.
+        fill: what takes the pixels' place; see `usu.fills`. None is ``"mean"``, and ``"black"`` with ``compat``.
         compat: ``"quantus"`` gives the number of Quantus 0.6.0, ``PixelFlipping(features_in_step=C·H·W / steps,
             perturb_baseline=fill)`` called on this picture alone: its curve, and the area under it. It differs by:
 

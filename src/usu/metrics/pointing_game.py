@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.metrics.asking import checked_map
+from usu.metrics.passes import checked_map
 from usu.metrics.truth import checked_truth
 from usu.types import Array
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from usu import _checks as check
-from usu.metrics.asking import checked_map, dice, ranking
+from usu.metrics.passes import checked_map, dice, ranking
 from usu.types import Array, ArrayT
 
 

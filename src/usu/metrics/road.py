@@ -10,11 +10,11 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Model
-from usu.metrics.asking import asked, checked_map, dice, ranking
+from usu.forward.outputs import Link, Target
 from usu.metrics.curves import one_target
 from usu.metrics.imputation import noisy_linear
-from usu.metrics.measured import Measured
-from usu.readout import Link, Target
+from usu.metrics.measurement import Measured
+from usu.metrics.passes import asked, checked_map, dice, ranking
 from usu.types import Array
 
 

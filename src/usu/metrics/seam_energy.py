@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from usu.metrics.asking import checked_map
+from usu.metrics.passes import checked_map
 from usu.metrics.truth import checked_cells, checked_labels
 from usu.types import Array
 

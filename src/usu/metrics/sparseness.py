@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from usu import _checks as check
-from usu.metrics.asking import checked_map
+from usu.metrics.passes import checked_map
 from usu.types import Array
 
 #: What Quantus 0.6.0 adds to every pixel so as not to divide by zero.

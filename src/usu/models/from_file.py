@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from usu.errors import ModelLoadError, UsuError
+from usu.forward.onnx import from_onnx
 from usu.models.classes import imagenet_classes
 from usu.models.loaded import Loaded, Prepare
 from usu.models.preparation import Geometry, Preparation
 from usu.models.weights import load_weights
-from usu.onnx import from_onnx
 from usu.types import NDArray
 
 

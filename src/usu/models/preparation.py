@@ -131,7 +131,7 @@ def _whole(low: float, high: float) -> tuple[int, int]:
 def _checked(pixels: NDArray) -> NDArray:
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.size == 0:
         got = " x ".join(map(str, pixels.shape)) if isinstance(pixels, np.ndarray) else type(pixels).__name__
-        raise ValueError(f"`pixels` must be an array H x W x 3; got {got}. Read files with usu.pictures.read.")
+        raise ValueError(f"`pixels` must be an array H x W x 3; got {got}. Read files with usu.models.pictures.read.")
     return pixels
 
 

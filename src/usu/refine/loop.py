@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
+from usu.refine.budget import Purse, Score
 from usu.refine.heterogeneity import boundary_segments, heterogeneity, strengths
-from usu.refine.levels import count, gather, nested, partition, strongest
+from usu.refine.labels import count, gather, nested, partition, strongest
 from usu.refine.mixing import merge, mixing
-from usu.refine.normalise import recentre, unit_scale
-from usu.refine.purse import Purse, Score
+from usu.refine.scale import recentre, unit_scale
 from usu.refine.stop import StopReason, changed
 from usu.types import Array, NDArray
 

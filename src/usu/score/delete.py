@@ -9,7 +9,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine, Progress
-from usu.perturb import Fill
+from usu.forward.fills import Fill
 from usu.score.scores import Scores, chosen, scene
 from usu.types import Array
 
@@ -31,7 +31,7 @@ def delete(
         engine: the model and the question; see `usu.forward.engine`.
         image: (C, H, W), as the model takes it.
         segments: (H, W) labels from 0.
-        fill: what takes a segment's place; see `usu.perturb`.
+        fill: what takes a segment's place; see `usu.fills`.
         mode: ``"delete"`` as above; ``"keep"``: δ_p = g(S_p alone) - g(everything filled); ``"both"``: their mean.
         which: labels (or booleans) of the segments to evaluate; the others come back as NaN.
         reference: (T,) values of the picture itself, if they are known already (`Engine.aim`); saves one pass.

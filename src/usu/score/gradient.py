@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from usu.forward import Engine
-from usu.perturb import Fill
+from usu.forward.fills import Fill
 from usu.score.scores import Scores, scene
 from usu.types import Array
 

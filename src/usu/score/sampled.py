@@ -9,7 +9,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine, Progress
-from usu.perturb import Fill
+from usu.forward.fills import Fill
 from usu.score.scores import Scores, chosen, scene
 from usu.types import Array
 
@@ -36,7 +36,7 @@ def sampled(
         image: (C, H, W), as the model takes it.
         segments: (H, W) labels from 0.
         evaluations: passes this call makes, exactly.
-        fill: what takes a segment's place; see `usu.perturb`.
+        fill: what takes a segment's place; see `usu.fills`.
         fit: ``"ridge"``: each segment is shown with ``keep_probability``, groups come in antithetic pairs (the
             complement, at 1/2), least squares with an intercept. ``"kernel_shap"``: group sizes drawn from the
             Shapley kernel, paired with complements, and Σ β = g(picture) - g(everything filled) holds exactly.

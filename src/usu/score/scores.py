@@ -9,7 +9,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine
-from usu.perturb import Fill, apply, filled, keep_shown
+from usu.forward.fills import Fill, apply, filled, keep_shown
 from usu.types import Array
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from usu.sources.asking import Goals, Target, checked_pictures, in_chunks, one_each, score_of, with_gradients
-from usu.sources.attending import overhear
+from usu.sources.attention_matrices import overhear
 from usu.sources.coarse_map import CoarseMap, finite
 from usu.sources.grids import Grid, find_grid
 from usu.sources.layers import patch_grids
+from usu.sources.passes import Goals, Target, checked_pictures, in_chunks, one_each, score_of, with_gradients
 from usu.types import Array
 
 

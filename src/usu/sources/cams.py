@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from usu.sources.asking import Goals, Target, checked_pictures, in_chunks, one_each, score_of, with_gradients
 from usu.sources.coarse_map import CoarseMap, finite, notes_on
 from usu.sources.finer import layercams, remember
 from usu.sources.formulas import Formula, gradcam_of, hirescam_of, layercam_of
 from usu.sources.layers import KEPT, Heard, candidates, choose, find_layer, gradients_at, grid_of, listen
+from usu.sources.passes import Goals, Target, checked_pictures, in_chunks, one_each, score_of, with_gradients
 from usu.types import Array
 
 

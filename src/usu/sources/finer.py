@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from usu.forward import Engine, undisturbed
-from usu.readout import read, top_class
+from usu.forward.outputs import read, top_class
 from usu.sources.coarse_map import finite
 from usu.sources.formulas import layercam_of
 from usu.sources.layers import Heard, candidates, gradients_at, grid_of, listen

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.interpolate import interpolate
-from usu.partition import interval_of
-from usu.redistribute import redistribute
-from usu.sources.asking import Goals, Target, checked_pictures, in_chunks, one_each, score_of, with_gradients
+from usu.operator.cells import interval_of
+from usu.operator.interpolate import interpolate
+from usu.operator.redistribute import redistribute
 from usu.sources.coarse_map import finite, notes_on
 from usu.sources.formulas import FORMULAS
 from usu.sources.layers import Heard, candidates, find_layer, grid_of, listen
+from usu.sources.passes import Goals, Target, checked_pictures, in_chunks, one_each, score_of, with_gradients
 from usu.types import Array
 
 

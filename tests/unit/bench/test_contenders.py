@@ -12,7 +12,7 @@ from torch import nn
 import usu
 from usu.bench import CONTROLS, GUIDED, PLAIN, Guided, Sample, ScoresAlone, contenders
 from usu.bench.scene import scene_of
-from usu.metrics.memory import Memory
+from usu.metrics.cache import Memory
 from usu.segment import Grid
 
 

@@ -18,14 +18,14 @@ import torch
 from torch import nn
 
 import usu
-from usu.bench.described import described
+from usu.forward.digest import described
 
 HERE = """
 import enum, json, pathlib, torch, numpy as np
 from functools import partial
 import usu
 from usu.bench import contenders
-from usu.bench.described import described
+from usu.forward.digest import described
 factor = 2.0
 class Mode(enum.Enum):
     A = 1

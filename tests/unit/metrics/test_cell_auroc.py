@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 import usu
 from usu.metrics.cell_auroc import cell_auroc
-from usu.partition import Grid
+from usu.operator.cells import Grid
 
 
 def disc(height, width, radius):

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from usu import metrics
-from usu.interpolate import interpolate
 from usu.metrics import METRICS, Case, by_name
-from usu.metrics.memory import Memory
+from usu.metrics.cache import Memory
+from usu.operator.interpolate import interpolate
 
 
 class Counting(nn.Module):

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from usu.forward.fills import filled
 from usu.metrics.blocks import Blocks
 from usu.metrics.infidelity import BlockChanges, block_changes, infidelity, infidelity_of, patch_changes
-from usu.perturb import filled
 
 
 def total(batch):

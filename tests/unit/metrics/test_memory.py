@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from usu.metrics import memory as module
-from usu.metrics.memory import Memory
+from usu.metrics.cache import Memory
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from usu import metrics
-from usu.audit.trials import Trial, coarse_map, score_field
+from usu.auditor.trials import Trial, coarse_map, score_field
 from usu.types import NDArray
 
 Run = Callable[[NDArray, NDArray], NDArray]

@@ -1,4 +1,4 @@
-"""What a comparison found, as values; `usu.comparison.tables` writes them down, `usu.plot` draws them."""
+"""What a comparison found, as values; `usu.stats.tables` writes them down, `usu.plot` draws them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from usu.stats import Interval
+from usu.stats.resampling import Interval
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Comparison:
         raise KeyError(f"`upsampler` must be one of {names}; got {upsampler!r}. Check the spelling.")
 
     def __str__(self) -> str:
-        from usu.comparison import tables
+        from usu.stats import tables
 
         return tables.text((self,))
 
@@ -117,19 +117,19 @@ class Report:
 
     def text(self) -> str:
         """For a terminal of 120 columns."""
-        from usu.comparison import tables
+        from usu.stats import tables
 
         return tables.text(self.comparisons)
 
     def markdown(self) -> str:
         """One table per metric, with every column."""
-        from usu.comparison import tables
+        from usu.stats import tables
 
         return tables.markdown(self.comparisons)
 
     def latex(self) -> str:
         """One table per metric; needs the package booktabs."""
-        from usu.comparison import tables
+        from usu.stats import tables
 
         return tables.latex(self.comparisons)
 

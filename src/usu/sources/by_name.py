@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from usu import _checks as check
-from usu.sources.asking import Target
 from usu.sources.attention import attention_rollout, gradient_attention
 from usu.sources.cams import gradcam, hirescam, layercam
 from usu.sources.coarse_map import CoarseMap
+from usu.sources.passes import Target
 from usu.types import Array
 
 _OF_A_LAYER = {"gradcam": gradcam, "hirescam": hirescam, "layercam": layercam}

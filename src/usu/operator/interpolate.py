@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from usu import _checks as check
-from usu.partition import interval_of
+from usu.operator.cells import interval_of
 from usu.types import ArrayT
 
 Mode: TypeAlias = Literal["nearest", "bilinear", "bicubic", "lanczos3"]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.partition import Grid, Labels, Partition
-from usu.potentials import Potential, tensor
+from usu.operator.cells import Grid, Labels, Partition
+from usu.operator.potentials import Potential, tensor
 from usu.types import Array
 
 

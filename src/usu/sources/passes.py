@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.forward import undisturbed
-from usu.readout import checked_target, logits_of
+from usu.forward.outputs import checked_target, logits_of
 from usu.types import Array
 
 #: A class for all pictures, one class per picture, a function of the raw output giving (B,), or None: each top class.

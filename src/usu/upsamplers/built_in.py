@@ -12,12 +12,13 @@ from typing import Literal
 import torch
 
 from usu import _checks as check
-from usu import potentials, rivals
-from usu.interpolate import interpolate
-from usu.potentials import Potential
-from usu.redistribute import Budget, Hybrid, SoftIWMR, SoftPrior, cell_budgets, redistribute
-from usu.rivals import size_of
+from usu.operator import potentials
+from usu.operator.interpolate import interpolate
+from usu.operator.potentials import Potential
+from usu.operator.redistribute import Budget, Hybrid, SoftIWMR, SoftPrior, cell_budgets, redistribute
 from usu.types import GUARANTEES, Array, ArrayT, Guarantee, Upsampler
+from usu.upsamplers import filters
+from usu.upsamplers.filters import size_of
 
 _NONE: frozenset[Guarantee] = frozenset()
 
@@ -66,7 +67,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class GuidedFilter:
-    """`usu.rivals.guided_filter`: the bilinear map follows the edges of the picture. Guarantees: none."""
+    """`usu.upsamplers.filters.guided_filter`: the bilinear map follows the edges of the picture. Guarantees: none."""
 
     radius: int | None = None
     eps: float = 1e-3
@@ -75,12 +76,12 @@ class GuidedFilter:
 
     def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
-        return rivals.guided_filter(coarse, picture, radius=self.radius, eps=self.eps)
+        return filters.guided_filter(coarse, picture, radius=self.radius, eps=self.eps)
 
 
 @dataclass(frozen=True)
 class JointBilateral:
-    """`usu.rivals.joint_bilateral`: coarse values weighted by place and colour. Guarantees: none."""
+    """`usu.upsamplers.filters.joint_bilateral`: coarse values weighted by place and colour. Guarantees: none."""
 
     sigma_space: float = 0.5
     sigma_range: float = 0.1
@@ -90,14 +91,14 @@ class JointBilateral:
 
     def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
-        return rivals.joint_bilateral(
+        return filters.joint_bilateral(
             coarse, picture, sigma_space=self.sigma_space, sigma_range=self.sigma_range, reach=self.reach
         )
 
 
 @dataclass(frozen=True)
 class SegmentPooled:
-    """`usu.rivals.segment_pooled`: the bilinear map's mean over each superpixel of the picture. Guarantees: none."""
+    """`usu.upsamplers.filters.segment_pooled`: the bilinear map's mean over each superpixel. Guarantees: none."""
 
     count: int = 200
     compactness: float = 10.0
@@ -106,12 +107,12 @@ class SegmentPooled:
 
     def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
-        return rivals.segment_pooled(coarse, picture, count=self.count, compactness=self.compactness)
+        return filters.segment_pooled(coarse, picture, count=self.count, compactness=self.compactness)
 
 
 @dataclass(frozen=True)
 class MassCorrected:
-    """Any other upsampler, with every cell's mass restored by `usu.rivals.mass_corrected`.
+    """Any other upsampler, with every cell's mass restored by `usu.upsamplers.filters.mass_corrected`.
 
     Guarantees: D1, D1-G, mass. What the other one sees across borders stays in its shares, so not D4.
     """
@@ -126,7 +127,7 @@ class MassCorrected:
 
     def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
-        return rivals.mass_corrected(self.inner(coarse, picture), coarse)
+        return filters.mass_corrected(self.inner(coarse, picture), coarse)
 
     def budgets(self, coarse: ArrayT, picture: Array) -> ArrayT:
         """The mass of every cell, (..., K)."""
@@ -183,7 +184,7 @@ class Redistribution:
         if self.bilinear_base:
             smooth = interpolate(coarse, size_of(picture, coarse), "bilinear")
             # the soft prior tells the signs apart itself; there are no cells whose sign could be meant
-            base = smooth if isinstance(self.budget, SoftPrior) else rivals.own_sign(smooth, coarse)
+            base = smooth if isinstance(self.budget, SoftPrior) else filters.own_sign(smooth, coarse)
         return redistribute(
             coarse,
             scores,

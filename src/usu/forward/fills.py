@@ -115,7 +115,7 @@ def fill_named(fill: Fill) -> Callable[[Tensor], Tensor]:
         return Constant(check.real_number("fill", fill))
     raise TypeError(
         f"`fill` must be 'blur', 'mean', 'noise', a number, one number per channel or a callable; got "
-        f"{type(fill).__name__}. See usu.perturb."
+        f"{type(fill).__name__}. See usu.fills."
     )
 
 

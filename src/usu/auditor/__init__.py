@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from usu.audit import measures
-from usu.audit.report import AuditReport, Finding, Profile
-from usu.audit.trials import Trial, coarse_map, disturbed, score_field, trials
+from usu.auditor import measures
+from usu.auditor.report import AuditReport, Finding, Profile
+from usu.auditor.trials import Trial, coarse_map, disturbed, score_field, trials
 from usu.types import GUARANTEES, Guarantee, NDArray, Upsampler
 
 __all__ = ["AuditReport", "Finding", "Profile", "Trial", "audit"]

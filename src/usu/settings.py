@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from usu import _checks as check
-from usu.perturb import Fill
-from usu.readout import Link
-from usu.redistribute import Budget, SoftPrior
+from usu.forward.fills import Fill
+from usu.forward.outputs import Link
+from usu.operator.redistribute import Budget, SoftPrior
 from usu.segment import Segmenter, Slic
 
 #: A little smoothing, or segments fray along fur and grain.

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu._arguments import flat_field, log_potential, partition_of
-from usu.ceiling import at_ceiling
-from usu.partition import Labels, Partition, share
+from usu.operator.arguments import flat_field, log_potential, partition_of
+from usu.operator.ceiling import at_ceiling
+from usu.operator.cells import Labels, Partition, share
 from usu.types import Array, ArrayT
 
 #: log of a base measure of zero: low enough that such a pixel gets exactly nothing while any other pixel of its cell

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from usu.stats import Interval
+from usu.stats.resampling import Interval
 
 if TYPE_CHECKING:
-    from usu.comparison.result import Comparison, Row
+    from usu.stats.comparison import Comparison, Row
 
 WIDTH = 120
 _MARK = {"better": "+", "worse": "-", "undecided": ""}

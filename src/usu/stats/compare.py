@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 
 from usu import _checks as check
-from usu import stats
-from usu.comparison.result import Comparison, Report, Row
-from usu.stats.effects import wins
-from usu.stats.families import family_size
+from usu.stats.comparison import Comparison, Report, Row
+from usu.stats.effects import cohens_d, wins
+from usu.stats.families import bonferroni, family_size, holm
 from usu.stats.pairs import differences, numbers
-from usu.stats.resampling import LEAST, checked_confidence, checked_draws, moments
+from usu.stats.resampling import LEAST, Interval, checked_confidence, checked_draws, moments
+from usu.stats.signed_rank import hodges_lehmann_interval, rank_biserial, wilcoxon
 from usu.types import NDArray
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 Better: TypeAlias = Literal["higher", "lower"]
-_UNKNOWN = stats.Interval(np.nan, np.nan, np.nan)
+_UNKNOWN = Interval(np.nan, np.nan, np.nan)
 #: Times the largest finite improvement stands for infinity: beyond all ranks, and its square still leaves sums exact.
 _FAR = 1e5
 
@@ -105,7 +105,7 @@ def report(
     }
     ps = [row.p for found in rows.values() for row in found if row.measured]
     declared = family_size(family, len(ps))
-    adjusted = zip(stats.bonferroni(ps, family=declared), stats.holm(ps, family=declared), strict=True)
+    adjusted = zip(bonferroni(ps, family=declared), holm(ps, family=declared), strict=True)
     comparisons = []
     for metric, (better, _) in table.items():
         final = []
@@ -180,12 +180,12 @@ def _rows(
             mean=float(own.mean()),
             median=float(np.median(own)),
             gain=_UNKNOWN,
-            shift=_unbounded(stats.hodges_lehmann_interval(d, nothing, confidence=confidence), largest[name]),
+            shift=_unbounded(hodges_lehmann_interval(d, nothing, confidence=confidence), largest[name]),
             win_rate=_UNKNOWN,
             paired_d=_UNKNOWN,
-            cohens_d=sign * stats.cohens_d(own, other) if np.isfinite([own, other]).all() else np.nan,
-            rank_biserial=stats.rank_biserial(d, nothing),
-            p=stats.wilcoxon(d, nothing).p,
+            cohens_d=sign * cohens_d(own, other) if np.isfinite([own, other]).all() else np.nan,
+            rank_biserial=rank_biserial(d, nothing),
+            p=wilcoxon(d, nothing).p,
         )
     for found in improvements.values():
         d = np.stack(list(found.values()), axis=1)
@@ -216,14 +216,14 @@ def _improved(own: NDArray, other: NDArray, sign: int, tolerance: float) -> tupl
     return d, largest
 
 
-def _unbounded(interval: stats.Interval, largest: float) -> stats.Interval:
+def _unbounded(interval: Interval, largest: float) -> Interval:
     """What an infinite improvement has a share in is infinite."""
     ends = (interval.low, interval.high, interval.estimate)
     low, high, middle = (float(np.copysign(np.inf, end)) if abs(end) > 2 * largest else end for end in ends)
     return replace(interval, low=low, high=high, estimate=middle)
 
 
-def _mean_gain(interval: stats.Interval, d: NDArray, largest: float) -> stats.Interval:
+def _mean_gain(interval: Interval, d: NDArray, largest: float) -> Interval:
     """Of improvements that are infinite both ways there is no mean."""
     if d.max() > 2 * largest and d.min() < -2 * largest:
         return replace(interval, low=np.nan, high=np.nan, estimate=np.nan)

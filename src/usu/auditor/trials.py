@@ -9,7 +9,7 @@ from itertools import cycle, islice
 import numpy as np
 import torch
 
-from usu.partition import Grid
+from usu.operator.cells import Grid
 from usu.types import NDArray
 
 COARSE_KINDS = ("smooth", "rectified", "impulse", "signed", "negative")

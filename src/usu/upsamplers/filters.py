@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.interpolate import interpolate
-from usu.partition import Grid, Labels, interval_of
-from usu.redistribute import redistribute
+from usu.operator.cells import Grid, Labels, interval_of
+from usu.operator.interpolate import interpolate
+from usu.operator.redistribute import redistribute
 from usu.types import Array, ArrayT
 
 

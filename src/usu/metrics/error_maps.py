@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from usu import _checks as check
-from usu.partition import Grid, Labels, Partition
+from usu.operator.cells import Grid, Labels, Partition
 from usu.types import Array, ArrayT
 
 

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.onnx import OnnxModel, from_onnx, undivided
-from usu.readout import Link, Target, checked_link, checked_target, read, top_class
+from usu.forward.onnx import OnnxModel, from_onnx, undivided
+from usu.forward.outputs import Link, Target, checked_link, checked_target, read, top_class
 from usu.types import Array
 
 __all__ = ["Engine", "Link", "Model", "Progress", "Reference", "Target", "engine", "from_onnx"]

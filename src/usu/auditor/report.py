@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from usu.audit.trials import Trial
+from usu.auditor.trials import Trial
 from usu.types import GUARANTEES, Guarantee, NDArray
 
 MEANING: Mapping[Guarantee, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from usu.partition import Partition
+from usu.operator.cells import Partition
 
 
 def at_ceiling(logits: Tensor, cells: Partition, gain: float) -> Tensor:

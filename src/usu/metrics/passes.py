@@ -9,7 +9,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine, Model, engine
-from usu.readout import Link, Target
+from usu.forward.outputs import Link, Target
 from usu.types import Array
 
 

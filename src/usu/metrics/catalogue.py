@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from usu.forward import Model
-from usu.interpolate import interpolate
-from usu.metrics.asking import seeded
+from usu.forward.fills import Fill
+from usu.metrics.cache import Memory
 from usu.metrics.cell_auroc import cell_auroc
 from usu.metrics.concentration import concentration
 from usu.metrics.deletion import deletion
@@ -27,16 +27,16 @@ from usu.metrics.iou import area_iou, iou
 from usu.metrics.irof import irof
 from usu.metrics.largest_gain import largest_gain
 from usu.metrics.mass_error import mass_error, moved_mass
-from usu.metrics.measured import Measured
-from usu.metrics.memory import Memory
+from usu.metrics.measurement import Measured
 from usu.metrics.monotonicity import monotonicity_correlation
+from usu.metrics.passes import seeded
 from usu.metrics.pixel_flipping import pixel_flipping
 from usu.metrics.pointing_game import pointing_game
 from usu.metrics.quantile_match import quantile_match
 from usu.metrics.road import road
 from usu.metrics.seam_energy import seam_energy
 from usu.metrics.sparseness import sparseness
-from usu.perturb import Fill
+from usu.operator.interpolate import interpolate
 from usu.types import NDArray
 
 _INF = float("inf")
