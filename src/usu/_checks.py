@@ -1,11 +1,11 @@
-"""Questions asked of every argument at the door, each answered in one sentence.
+"""Questions asked of every argument at the door, one function for each. An answer that will not do is one sentence:
 
-The form: `` `argument` must ...; got .... What to do. ``
+`` `argument` must ...; got .... `` and what to do about it, only where that is not plain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,14 @@ def as_tensor(name: str, value: Array, *, like: torch.Tensor | None = None) -> t
     """A float tensor sharing memory with ``value`` where possible; moves numpy arrays to the device of ``like``."""
     tensor = any_tensor(name, value, like=like)
     if not tensor.is_floating_point():
-        raise TypeError(
-            f"`{name}` must hold floating-point numbers; got {tensor.dtype}. Convert it first, e.g. to float32."
-        )
+        raise TypeError(f"`{name}` must hold floating-point numbers; got {tensor.dtype}.")
     return tensor
 
 
 def any_tensor(name: str, value: Array, *, like: torch.Tensor | None = None) -> torch.Tensor:
     """As `as_tensor`, for any type of number."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"`{name}` must not be a masked array; got one. Say what its gaps hold with .filled(...).")
     if isinstance(value, np.ndarray):
         native = np.asarray(value, dtype=value.dtype.newbyteorder("="))
         # torch can neither share negative strides nor a buffer it may not write to
@@ -34,9 +34,7 @@ def any_tensor(name: str, value: Array, *, like: torch.Tensor | None = None) -> 
         try:
             tensor = torch.from_numpy(native)
         except TypeError:
-            raise TypeError(
-                f"`{name}` must hold numbers torch knows; got {value.dtype}. Convert it first, e.g. to float64."
-            ) from None
+            raise TypeError(f"`{name}` must hold numbers torch knows; got {value.dtype}.") from None
         if like is not None:
             tensor = tensor.to(like.device)
     elif isinstance(value, torch.Tensor):
@@ -47,13 +45,45 @@ def any_tensor(name: str, value: Array, *, like: torch.Tensor | None = None) -> 
                 "Move one of them with .to(...)."
             )
     else:
-        raise TypeError(
-            f"`{name}` must be a numpy array or a torch tensor; got {type(value).__name__}. "
-            "Wrap it in numpy.asarray(...)."
-        )
+        raise TypeError(f"`{name}` must be a numpy array or a torch tensor; got {type(value).__name__}.")
     if tensor.numel() == 0:
-        raise ValueError(f"`{name}` must not be empty; got shape {shape(tensor)}. Pass at least one value.")
+        raise ValueError(f"`{name}` must not be empty; got shape {shape(tensor)}.")
     return tensor
+
+
+def labels(
+    name: str,
+    value: Array,
+    *,
+    size: Sequence[int] | None = None,
+    least: int | None = 0,
+    every: bool = False,
+    like: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """One whole number per pixel, as int64.
+
+    Args:
+        size: the shape they must have; None: any.
+        least: the smallest label allowed; None: any.
+        every: True asks for 0 to P - 1 with each of them used.
+        like: as in `any_tensor`.
+    """
+    given = any_tensor(name, value, like=like)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise TypeError(f"`{name}` must hold integer labels; got {given.dtype}. Convert it, e.g. to int64.")
+    if size is not None and tuple(given.shape) != tuple(size):
+        wanted = " x ".join(map(str, size))
+        raise ValueError(f"`{name}` must give every pixel ({wanted}) one label; got {shape(given)}.")
+    found = given.long()
+    low, high = (int(v) for v in torch.aminmax(found))
+    if least is not None and low < least:
+        raise ValueError(f"`{name}` must be labels from {least} on; got {low}.")
+    if every and not bool(torch.bincount(found.flatten()).all()):
+        raise ValueError(
+            f"`{name}` must have labels 0 to P - 1, each of them used; got {low} to {high}, {len(found.unique())} "
+            "different. Call usu.segment.relabel first."
+        )
+    return found
 
 
 def like_input(original: Array) -> Callable[[torch.Tensor], Any]:
@@ -66,8 +96,11 @@ def like_input(original: Array) -> Callable[[torch.Tensor], Any]:
 
 
 def as_numpy(array: Array) -> NDArray:
-    """Out of the graph, on the CPU; the memory is shared where it can be."""
-    return array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else array
+    """Out of the graph, on the CPU, sharing memory where it can be; bfloat16, which numpy lacks, becomes float32."""
+    if not isinstance(array, torch.Tensor):
+        return array
+    plain = array.detach().cpu()
+    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
 
 
 def shape(tensor: torch.Tensor) -> str:
@@ -80,20 +113,16 @@ def finite(name: str, tensor: torch.Tensor) -> None:
     low, high = (float(v) for v in torch.aminmax(tensor.detach()))
     if not (np.isfinite(low) and np.isfinite(high)):
         kind = "NaN" if np.isnan(low) or np.isnan(high) else "infinity"
-        raise ValueError(
-            f"`{name}` must be finite; got {kind}. Look for a division by zero or an overflow where it was made."
-        )
+        raise ValueError(f"`{name}` must be finite; got {kind}.")
 
 
 def in_unit_interval(name: str, tensor: torch.Tensor) -> None:
     """All of [0, 1], nothing else. One pass: a NaN comes out of aminmax as NaN."""
     low, high = (float(v) for v in torch.aminmax(tensor.detach()))
     if np.isnan(low) or np.isnan(high):
-        raise ValueError(f"`{name}` must be finite; got NaN. Look for a division by zero where the scores were made.")
+        raise ValueError(f"`{name}` must be finite; got NaN.")
     if low < 0 or high > 1:
-        raise ValueError(
-            f"`{name}` must lie in [0, 1]; got values from {low:.4g} to {high:.4g}. Rescale them, e.g. by min-max."
-        )
+        raise ValueError(f"`{name}` must lie in [0, 1]; got values from {low:.4g} to {high:.4g}.")
 
 
 def non_negative(name: str, tensor: torch.Tensor) -> None:
@@ -101,29 +130,50 @@ def non_negative(name: str, tensor: torch.Tensor) -> None:
     finite(name, tensor)
     low = float(tensor.detach().min())
     if low < 0:
-        raise ValueError(f"`{name}` must be non-negative; got {low:.4g}. Clip it, or take its absolute value.")
+        raise ValueError(f"`{name}` must be non-negative; got {low:.4g}.")
+
+
+def whole_number(name: str, value: int, *, least: int = 0, most: int | None = None) -> int:
+    """An int from ``least`` to ``most``."""
+    wanted = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"`{name}` must be {wanted}; got {value!r}.")
+    if value < least or (most is not None and value > most):
+        raise ValueError(f"`{name}` must be {wanted}; got {value!r}.")
+    return int(value)
+
+
+def generator(name: str, value: torch.Generator | int) -> torch.Generator:
+    """The caller's own generator, or one on the CPU from a seed."""
+    if isinstance(value, torch.Generator):
+        return value
+    # torch takes 64 bits
+    return torch.Generator().manual_seed(whole_number(name, value, least=0, most=2**63 - 1))
+
+
+def real_number(name: str, value: float, *, least: float | None = None, most: float | None = None) -> float:
+    """A finite number, from ``least`` to ``most`` where they are given."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
+        raise TypeError(f"`{name}` must be a number; got {type(value).__name__}.")
+    number = float(value)
+    if not np.isfinite(number):
+        raise ValueError(f"`{name}` must be finite; got {value}.")
+    if (least is not None and number < least) or (most is not None and number > most):
+        wanted = f"at least {least:g}" if most is None else f"from {least or 0:g} to {most:g}"
+        raise ValueError(f"`{name}` must be {wanted}; got {value}.")
+    return number
 
 
 def positive_number(name: str, value: float) -> float:
-    """A finite number above zero."""
+    """A finite number above zero, and large enough that one over it is finite."""
     number = real_number(name, value)
-    if not number > 0:
-        raise ValueError(f"`{name}` must be greater than 0; got {value}. Typical values are 0.05 to 1.")
+    if not number > 0 or not np.isfinite(1 / number):
+        raise ValueError(f"`{name}` must be greater than 0; got {value}.")
     return number
 
 
-def real_number(name: str, value: float) -> float:
-    """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.floating, np.integer)):
-        raise TypeError(f"`{name}` must be a number; got {type(value).__name__}. Pass a float.")
-    number = float(value)
-    if not np.isfinite(number):
-        raise ValueError(f"`{name}` must be finite; got {value}. Pass an ordinary number.")
-    return number
-
-
-def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+def choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """One of a few words."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         words = ", ".join(repr(word) for word in allowed)
-        raise ValueError(f"`{name}` must be one of {words}; got {value!r}. Check the spelling.")
+        raise ValueError(f"`{name}` must be one of {words}; got {value!r}.")

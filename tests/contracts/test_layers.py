@@ -126,9 +126,8 @@ def circle(modules: Sequence[Module]) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_imports_point_one_way(module: Module) -> None:
-    assert list(broken_rules(module)) == []
+def test_imports_point_one_way() -> None:
+    assert [rule for module in MODULES for rule in broken_rules(module)] == []
 
 
 def test_no_circles() -> None:
