@@ -28,3 +28,7 @@ class UnreadablePictureError(UsuError):
 
 class ModelLoadError(UsuError):
     """A model asked for by name, file or folder cannot be made."""
+
+
+class UsuWarning(UserWarning):
+    """Anything of ours that a person should know before believing a result."""

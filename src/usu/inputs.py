@@ -1,66 +1,103 @@
-"""One call of the pipeline as one job per picture: which map, which target, which picture belong together."""
+"""What a caller hands in, checked: which coarse map, which target and which picture belong together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from usu import _checks as check
 from usu._checks import as_numpy
+from usu.models import Loaded
+from usu.operator.arguments import partition_of
+from usu.operator.cells import Partition
+from usu.sources import CoarseMap
 from usu.types import Array, NDArray
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """One picture of a call."""
+class Input:
+    """One picture of a call, and all that belongs to it."""
 
+    #: (h, w), (T, h, w) for several targets, or (..., K) with ``cells``.
     coarse: Tensor
+    #: (C, H, W), as the model takes it.
     image: Tensor
+    #: H x W x 3 in [0, 1], as a person sees it.
     picture: NDArray
-    target: Any
-    cells: Array | None
+    target: Any = None
+    cells: Array | None = None
     #: Maps of finer layers, with the leading dimensions of ``coarse``; None: nobody brought any.
-    finer: tuple[Tensor, ...] | None
+    finer: tuple[Tensor, ...] | None = None
     #: Whether the result has a leading dimension of targets.
-    several: bool
+    several: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Is there no mass to redistribute?"""
+        return not bool(self.coarse.detach().any())
+
+    @cached_property
+    def partition(self) -> Partition:
+        """The cells of the coarse map on the picture."""
+        blank = torch.zeros(self.image.shape[-2:], dtype=self.coarse.dtype, device=self.coarse.device)
+        return partition_of(self.coarse, blank, self.cells)[0]
 
 
-def jobs(
-    coarse: Tensor,
-    images: Tensor,
+@dataclass(frozen=True, eq=False)
+class Call:
+    """All that was handed to `usu.upsample`, a picture at a time."""
+
+    inputs: list[Input]
+    batched: bool
+    #: Back to the library, dtype and device of the coarse map.
+    back: Callable[[Tensor], Any]
+
+
+def call_of(
+    coarse: Array | CoarseMap,
+    image: Array,
     target: Any,
-    picture: Array | None,
-    cells: Array | None,
-    finer: Sequence[Array] | None = None,
     *,
-    batched: bool,
-) -> list[Job]:
-    """One job per picture, with shapes checked against each other."""
-    if images.ndim != 4:
+    picture: Array | None = None,
+    cells: Array | None = None,
+    finer: Sequence[Array] | None = None,
+) -> Call:
+    """One input per picture, with shapes checked against each other."""
+    if isinstance(coarse, CoarseMap):
+        coarse, target, finer = _unpacked(coarse, image, target, finer)
+    values, images = check.as_tensor("coarse", coarse), check.as_tensor("image", image)
+    check.finite("coarse", values)
+    check.finite("image", images)
+    if images.ndim not in (3, 4):
         raise ValueError(
-            f"`image` must be C x H x W or B x C x H x W; got {check.shape(images[0])}. Pass what the model takes."
+            f"`image` must be C x H x W or B x C x H x W; got {check.shape(images)}. Signals, volumes and videos are "
+            "not supported yet."
         )
+    batched = images.ndim == 4
+    stack = images if batched else images[None]
     inner = 1 if cells is not None else 2
-    lead = coarse.shape[: coarse.ndim - inner] if coarse.ndim >= inner else None
-    count = len(images)
+    lead = values.shape[: values.ndim - inner] if values.ndim >= inner else None
+    count = len(stack)
     if lead is None or len(lead) > 1 + batched or (batched and (not lead or lead[0] != count)):
         grid = "K" if cells is not None else "h x w"
         wanted = f"{count} x {grid} or {count} x T x {grid}" if batched else f"{grid} or T x {grid}"
-        raise ValueError(f"`coarse` must be {wanted} for this `image`; got {check.shape(coarse)}. One map per picture.")
-    _cover(coarse, images, cells)
+        raise ValueError(f"`coarse` must be {wanted} for this `image`; got {check.shape(values)}.")
+    _check_cover(values, stack, cells)
     targets = _per_picture(target, count, batched=batched)
     agree(lead[-1] if len(lead) == 1 + batched else 1, _alike(targets))
     levels = None if finer is None else _levels(finer, tuple(lead))
-    shown = [None] * count if picture is None else list(_pictures(picture, images, batched=batched))
-    return [
-        Job(
-            coarse=coarse[i] if batched else coarse,
-            image=images[i],
-            picture=as_numpy(displayable(images[i])) if shown[i] is None else shown[i],  # type: ignore[arg-type]
+    shown = None if picture is None else _pictures(picture, stack, batched=batched)
+    inputs = [
+        Input(
+            coarse=values[i] if batched else values,
+            image=stack[i],
+            picture=as_numpy(displayable(stack[i])) if shown is None else shown[i],
             target=targets[i],
             cells=cells,
             finer=None if levels is None else tuple(level[i] if batched else level for level in levels),
@@ -68,19 +105,47 @@ def jobs(
         )
         for i in range(count)
     ]
+    return Call(inputs, batched, check.like_input(coarse))
+
+
+def model_of(model: Any) -> Any:
+    """The model itself, also where the whole of `usu.models.load` was handed in."""
+    return model.model if isinstance(model, Loaded) else model
+
+
+def agree(maps: int, targets: int) -> None:
+    """One map or one target may serve several of the other; several of both go in pairs."""
+    if maps > 1 and targets > 1 and maps != targets:
+        raise ValueError(f"`coarse` must hold one map for all targets or one for each of the {targets}; got {maps}.")
+
+
+def displayable(image: Tensor) -> Tensor:
+    """H x W x 3 in [0, 1] by min-max, from whatever the model takes."""
+    field = image.detach().float()
+    field = field if len(field) == 3 else field.mean(0, keepdim=True).expand(3, -1, -1)
+    low, high = field.amin(), field.amax()
+    return ((field - low) / (high - low).clamp(min=1e-12)).permute(1, 2, 0)
+
+
+def _unpacked(found: CoarseMap, image: Array, target: Any, finer: Any) -> tuple[Tensor, Any, Any]:
+    """A source's maps with what the source knows besides, for one picture or for a batch."""
+    goals, levels = found.targets if target is None else target, found.finer or None if finer is None else finer
+    if getattr(image, "ndim", 4) == 4:
+        return found.values, goals, levels
+    goals = goals[0] if target is None and goals else goals
+    return found.values[0], goals, [level[0] for level in levels] if finer is None and levels else levels
 
 
 def _levels(finer: Sequence[Array], lead: tuple[int, ...]) -> list[Tensor]:
     """Maps of finer layers, one beside every coarse map."""
     if not isinstance(finer, (list, tuple)):
-        raise TypeError(f"`finer` must be a list of maps; got {type(finer).__name__}. Wrap a single map: [it].")
+        raise TypeError(f"`finer` must be a list of maps; got {type(finer).__name__}.")
     levels = [check.as_tensor("finer", level) for level in finer]
     for level in levels:
         if level.ndim != len(lead) + 2 or tuple(level.shape[:-2]) != lead:
             wanted = " x ".join([*map(str, lead), "h'", "w'"])
             raise ValueError(
-                f"`finer` must hold maps of {wanted}, one beside every map of `coarse`; got {check.shape(level)}. "
-                "Leave it out to have the model asked."
+                f"`finer` must hold maps of {wanted}, one beside every map of `coarse`; got {check.shape(level)}."
             )
         check.finite("finer", level)
     return levels
@@ -99,20 +164,13 @@ def _per_picture(target: Any, count: int, *, batched: bool) -> list[Any]:
     return list(target)
 
 
-def _cover(coarse: Tensor, images: Tensor, cells: Array | None) -> None:
+def _check_cover(coarse: Tensor, images: Tensor, cells: Array | None) -> None:
     """Every coarse value needs a place in the picture."""
-    (height, width), size = images.shape[-2:], check.shape(images[0, 0])
-    if cells is None and (coarse.shape[-2] > height or coarse.shape[-1] > width):
-        raise ValueError(
-            f"`coarse` must be no finer than `image` ({size}); got {check.shape(coarse)}. "
-            "Every cell needs a pixel; pass a larger picture, or give the cells with `cells`."
-        )
-    labels = None if cells is None else check.any_tensor("cells", cells)
-    if labels is not None and tuple(labels.shape) != (height, width):
-        raise ValueError(
-            f"`cells` must give every pixel of `image` ({size}) one label; got {check.shape(labels)}. "
-            "The pictures of a batch share them."
-        )
+    size = images.shape[-2:]
+    if cells is not None:
+        check.labels("cells", cells, size=size)
+    elif coarse.shape[-2] > size[0] or coarse.shape[-1] > size[1]:
+        raise ValueError(f"`coarse` must be no finer than `image` ({size[0]} x {size[1]}); got {check.shape(coarse)}.")
 
 
 def _alike(targets: list[Any]) -> int:
@@ -121,19 +179,9 @@ def _alike(targets: list[Any]) -> int:
     if len(set(counts)) > 1:
         got = ", ".join(f"a list of {n}" if n else "no list" for n in counts)
         raise ValueError(
-            f"`target` must have the same form for every picture, one class or equally many in a list; got {got}. "
-            "Give pictures with other numbers of targets a call of their own."
+            f"`target` must have the same form for every picture, one class or equally many in a list; got {got}."
         )
     return counts[0]
-
-
-def agree(maps: int, targets: int) -> None:
-    """One map or one target may serve several of the other; several of both go in pairs."""
-    if maps > 1 and targets > 1 and maps != targets:
-        raise ValueError(
-            f"`coarse` must hold one map for all targets or one for each of the {targets}; got {maps}. "
-            "Leave out maps or targets."
-        )
 
 
 def _pictures(picture: Array, images: Tensor, *, batched: bool) -> NDArray:
@@ -142,14 +190,6 @@ def _pictures(picture: Array, images: Tensor, *, batched: bool) -> NDArray:
     if shown.ndim != 4 or shown.shape[:3] != (len(images), *images.shape[-2:]) or shown.shape[3] != 3:
         raise ValueError(
             f"`picture` must be H x W x 3 with the height and width of `image` ({check.shape(images[0, 0])}), one per "
-            f"picture; got {' x '.join(map(str, shown.shape[1:]))}. Resize it, or leave it out."
+            f"picture; got {' x '.join(map(str, shown.shape[1:]))}."
         )
     return shown
-
-
-def displayable(image: Tensor) -> Tensor:
-    """H x W x 3 in [0, 1] by min-max, from whatever the model takes."""
-    field = image.detach().float()
-    field = field if len(field) == 3 else field.mean(0, keepdim=True).expand(3, -1, -1)
-    low, high = field.amin(), field.amax()
-    return ((field - low) / (high - low).clamp(min=1e-12)).permute(1, 2, 0)

@@ -1,32 +1,40 @@
-"""Presets: a few lines of settings over one pipeline."""
+"""Settings: everything the pipeline lets one choose, checked when they are made. A preset is a few lines of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from usu import _checks as check
-from usu.forward.fills import Fill
-from usu.forward.outputs import Link
-from usu.operator.redistribute import Budget, SoftPrior
+from usu.forward.fills import Fill, fill_named
+from usu.forward.outputs import Link, checked_link
+from usu.operator.potentials import checked_potential
+from usu.operator.redistribute import Budget, SoftPrior, checked_budget, checked_gain
 from usu.segment import Segmenter, Slic
 
 #: A little smoothing, or segments fray along fur and grain.
 _SLIC = Slic(smoothing=1.0)
+#: How the map is made, as against what it is: presets that differ in these alone have one name.
+_HOW = ("evaluations", "seed")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything the pipeline lets one choose. ``dataclasses.replace(usu.PRESETS["cell"], parts=400)`` changes one."""
+    """Everything the pipeline lets one choose. ``dataclasses.replace(usu.PRESETS["cell"], parts=400)`` changes one.
+
+    >>> Settings(children=0)
+    Traceback (most recent call last):
+    ValueError: `children` must be a whole number of at least 1; got 0.
+    """
 
     #: Segments.
     segmenter: Segmenter = _SLIC
     parts: int = 100
-    #: Scores: ``"sampled"`` groups and a fit, ``"delete"`` one at a time, ``"gradient"`` one backward pass,
-    #: ``"unguided"`` no model at all, ``"none"`` no scores: the base measure decides alone.
-    scoring: Literal["sampled", "delete", "gradient", "unguided", "none"] = "sampled"
+    #: Scores: ``"sampled"`` groups and a fit, ``"delete"`` one at a time, ``"gradient"`` one backward pass, ``"none"``:
+    #: the base measure decides alone.
+    scoring: Literal["sampled", "delete", "gradient", "none"] = "sampled"
     #: The most model evaluations. Sampled scoring uses exactly so many; None: as many as the segments ask for.
     evaluations: int | None = 300
     fill: Fill = "blur"
@@ -48,8 +56,8 @@ class Settings:
     temperature: float = 0.15
     potential: Callable[[Any], Any] | None = None
     budget: Budget = "cell"
-    #: ``"bilinear"``: the smooth coarse map. ``"layers"``: that and the model's finer layers, heard in one pass with
-    #: one backward pass (an evaluation of the budget); the coarse map alone where a model has none to listen to.
+    #: ``"bilinear"``: the smooth coarse map. ``"layers"``: that and a finer layer of the model, from one pass with one
+    #: backward pass (an evaluation of the budget); the coarse map alone where a model has no such layer.
     base: Literal["bilinear", "layers"] | None = "bilinear"
     signed: Literal["flip", "literal"] = "flip"
     max_gain: float | None = 6.0
@@ -58,12 +66,66 @@ class Settings:
     #: Of the random groups.
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name, words in _WORDS.items():
+            check.choice(name, getattr(self, name), words)
+        for name, least in (("parts", 1), ("children", 1), ("depth", 0)):
+            check.whole_number(name, getattr(self, name), least=least)
+        for name in ("threshold", "tolerance"):
+            check.real_number(name, getattr(self, name), least=0)
+        check.generator("seed", self.seed)
+        check.real_number("center", self.center)
+        check.positive_number("mixing", self.mixing)
+        check.positive_number("temperature", self.temperature)
+        check.real_number("trace", self.trace, least=0, most=1e-7)
+        if not callable(self.segmenter):
+            raise TypeError(
+                "`segmenter` must be callable as (picture, parts, region=...); got "
+                f"{type(self.segmenter).__name__}. Take one of usu.segment."
+            )
+        fill_named(self.fill)
+        checked_link(self.link, None)
+        checked_potential(self.potential)
+        checked_budget(self.budget)
+        checked_gain(self.max_gain)
+        if self.base is not None:
+            check.choice("base", self.base, ("bilinear", "layers"))
+        if self.evaluations is not None:
+            check.whole_number("evaluations", self.evaluations, least=1)
+        elif self.scoring == "sampled":
+            raise ValueError("`evaluations` must be a number for sampled scores; got None.")
+
+    @property
+    def name(self) -> str:
+        """The preset it is, whatever its evaluations and seed; or what is different about it."""
+        for name, preset in PRESETS.items():
+            changed = [
+                field.name
+                for field in fields(self)
+                if field.name not in _HOW and getattr(self, field.name) != getattr(preset, field.name)
+            ]
+            if not changed:
+                return name
+            if len(changed) == 1:
+                return f"{name}, other {changed[0]}"
+        return "own settings"
+
     def described(self) -> dict[str, Any]:
         """As numbers and texts, for a manifest."""
         plain = (int, float, str, type(None))
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value if isinstance(value, plain) else repr(value) for name, value in values.items()}
 
+
+_WORDS = {
+    "scoring": ("sampled", "delete", "gradient", "none"),
+    "mode": ("delete", "keep", "both"),
+    "fit": ("ridge", "kernel_shap"),
+    "heterogeneity": ("range", "diagonal"),
+    "reach": ("pixel", "segment"),
+    "edges": ("segments", "picture"),
+    "signed": ("flip", "literal"),
+}
 
 #: - ``paper``: as printed. Segments deleted one at a time, refined where the diagonal H-map answers, cells keep
 #:   their mass, no base measure, signs literal.
@@ -74,16 +136,8 @@ class Settings:
 PRESETS: Mapping[str, Settings] = MappingProxyType(
     {
         "paper": Settings(
-            parts=50,
-            scoring="delete",
-            evaluations=None,
-            depth=2,
-            heterogeneity="diagonal",
-            reach="pixel",
-            temperature=0.1,
-            base=None,
-            signed="literal",
-            max_gain=None,
+            parts=50, scoring="delete", evaluations=None, depth=2, heterogeneity="diagonal", reach="pixel",
+            temperature=0.1, base=None, signed="literal", max_gain=None,
         ),
         "cell": Settings(parts=150, temperature=0.2, base="layers", edges="picture", trace=1e-13),
         "soft": Settings(
@@ -91,17 +145,25 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
         ),
         "fast": Settings(scoring="none", evaluations=None, base="layers", budget=SoftPrior(1.0, 0.0), max_gain=None),
     }
-)
+)  # fmt: skip
 #: A map that is handed in keeps its masses: what `usu.upsample` does if nothing is said.
 UPSAMPLE_DEFAULT = "cell"
 #: A picture that is explained to a person is shown as the model sees it: what `usu.explain` does if nothing is said.
 EXPLAIN_DEFAULT = "soft"
 
 
-def settings_of(preset: str | Settings | None) -> Settings:
-    """The preset's settings, by its name."""
-    if isinstance(preset, Settings):
-        return preset
-    name = UPSAMPLE_DEFAULT if preset is None else preset
-    check.choice("preset", name, tuple(PRESETS))
-    return PRESETS[name]
+def settings_of(
+    preset: str | Settings | None,
+    *,
+    default: str = UPSAMPLE_DEFAULT,
+    evaluations: int | None = None,
+    seed: int | None = None,
+) -> Settings:
+    """A preset by its name, or the settings themselves; with other evaluations or another seed where they are given."""
+    settings = preset
+    if not isinstance(settings, Settings):
+        name = default if settings is None else settings
+        check.choice("preset", name, tuple(PRESETS))
+        settings = PRESETS[name]
+    changes: dict[str, Any] = {"evaluations": evaluations, "seed": seed}
+    return replace(settings, **{name: value for name, value in changes.items() if value is not None})

@@ -22,8 +22,11 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     "upsamplers": ({"upsamplers"},),
     # arrays in, numbers out: the auditor measures with them too
     "metrics": ({"metrics"},),
-    "stages": ({"segment"}, {"score"}, {"refine"}, {"sources"}, {"auditor"}, {"models"}),
-    "assembly": ({"settings", "results", "saving", "plot", "inputs", "scorer", "spread", "pipeline"},),
+    "partitions": ({"segment"},),
+    # what every stage after it is told
+    "settings": ({"settings"},),
+    "stages": ({"score"}, {"refine"}, {"sources"}, {"auditor"}, {"models"}),
+    "assembly": ({"results", "saving", "plot", "inputs", "pipeline"},),
     "evidence": ({"bench"},),
     "command": ({"cli"}, {"integrations"}),
 }

@@ -9,11 +9,13 @@ from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
 import usu
+from tests.chosen import chosen
 from usu import segment
 from usu.inputs import displayable
 from usu.operator.cells import interval_of
 from usu.refine import refine
 
+pytestmark = pytest.mark.filterwarnings("ignore::usu.errors.UsuWarning")
 value = st.floats(-10, 10).map(lambda v: round(v, 3))
 coarse_maps = st.one_of(
     hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=5), elements=value),
@@ -69,7 +71,7 @@ def test_every_cell_keeps_its_mass(coarse, size, depth, preset, dtype, seed):
     coarse = coarse.astype(dtype)
     image, model = picture_of(size, seed), model_of(size, seed)
     result = usu.upsample(
-        coarse, image, model, 0, preset=preset, depth=depth, parts=9, evaluations=40, segmenter=segment.Grid()
+        coarse, image, model, 0, preset=chosen(preset, depth=depth, parts=9, segmenter=segment.Grid()), evaluations=40
     )
     assert result.pixel_map.dtype == dtype
     sums, counts = cell_sums(result.pixel_map.astype(np.float64), coarse.shape)
@@ -83,7 +85,7 @@ def test_every_cell_keeps_its_mass(coarse, size, depth, preset, dtype, seed):
 @given(coarse_maps, sizes, st.integers(0, 1), st.integers(0, 2**16))
 def test_soft_keeps_the_mass_of_each_sign(coarse, size, depth, seed):
     image, model = picture_of(size, seed), model_of(size, seed)
-    result = usu.upsample(coarse, image, model, 0, preset="soft", depth=depth, parts=9, evaluations=20)
+    result = usu.upsample(coarse, image, model, 0, preset=chosen("soft", depth=depth, parts=9), evaluations=20)
     _, counts = cell_sums(result.pixel_map, coarse.shape)
     mass = coarse * counts
     total = np.abs(mass).sum() or 1
@@ -102,9 +104,8 @@ def test_mass_is_kept_at_every_depth_of_the_recursion(coarse, size, seed, budget
     image, model = picture_of(size, seed), model_of(size, seed)
     picture = displayable(image).numpy()
 
-    def effects(labels: np.ndarray, which: np.ndarray, allowed: int | None) -> tuple[Tensor, int]:
-        found = usu.score.delete(usu.forward.engine(model, 0), image, labels, which=which, fill=0.0)
-        return found.values[:, which], found.evaluations
+    def effects(labels: np.ndarray, which: np.ndarray) -> Tensor:
+        return usu.score.delete(usu.forward.engine(model, 0), image, labels, which=which, fill=0.0).values[:, which]
 
     refined = refine(
         effects, lambda labels, which, limit: segment.split(labels, which, picture, segment.Grid(), 4, limit=limit),
@@ -135,13 +136,13 @@ def test_exactly_so_many_evaluations(size, seed, evaluations, preset, target):
 def test_a_budget_is_never_exceeded_and_a_refusal_costs_nothing(coarse, size, seed, evaluations, depth):
     model = model_of(size, seed)
     for mode in ("delete", "keep", "both"):
-        chosen = usu.Settings(
+        own = usu.Settings(
             scoring="delete", mode=mode, parts=6, depth=depth, segmenter=segment.Grid(), threshold=0.01, tolerance=0.0
         )
         model.seen = 0
         refused = None
         try:
-            result = usu.upsample(coarse, picture_of(size, seed), model, 0, preset=chosen, evaluations=evaluations)
+            result = usu.upsample(coarse, picture_of(size, seed), model, 0, preset=own, evaluations=evaluations)
         except ValueError as error:
             refused = str(error)
         if refused is None:
@@ -157,10 +158,10 @@ def test_left_out_segments_cannot_change_the_result(size, seed, depth, data):
     """With every segment evaluated the map is the same to the last bit, except that depth 0 scales by what it needs."""
     coarse = data.draw(hnp.arrays(np.float64, (3, 3), elements=st.sampled_from([0.0, 0.0, 1.0, -2.0])))
     image, model = picture_of(size, seed), model_of(size, seed)
-    chosen = usu.Settings(
+    own = usu.Settings(
         scoring="delete", parts=9, depth=depth, evaluations=None, fill=0.0, segmenter=segment.Grid(), threshold=0.01
     )
-    result = usu.upsample(coarse, image, model, 0, preset=chosen)
+    result = usu.upsample(coarse, image, model, 0, preset=own)
     saved = model.seen
     if not coarse.any():
         assert saved == 0
@@ -169,8 +170,8 @@ def test_left_out_segments_cannot_change_the_result(size, seed, depth, data):
     with pytest.MonkeyPatch.context() as patch:
         labels_of = result.segments[0]
         needed = usu.score.needed(labels_of, _cells(size), np.abs(coarse).ravel()).numpy()
-        patch.setattr(usu.score, "needed", lambda labels, cells, masses: torch.ones(int(labels.max()) + 1).bool())
-        every = usu.upsample(coarse, image, model, 0, preset=chosen)
+        patch.setattr("usu.score.scorer.needed", lambda labels, cells, masses: torch.ones(int(labels.max()) + 1).bool())
+        every = usu.upsample(coarse, image, model, 0, preset=own)
     assert saved <= model.seen - saved
     if depth:
         assert np.array_equal(result.pixel_map, every.pixel_map)
@@ -198,14 +199,14 @@ def test_a_batch_is_its_pictures_and_several_targets_are_one_by_one(seed, batch,
     coarse = torch.randn(batch, 2, 3, 3, generator=draw, dtype=torch.float64)
     targets = torch.randint(0, 3, (batch, 2), generator=draw).tolist()
     model = model_of(size, seed)
-    chosen = usu.Settings(scoring=scoring, parts=9, depth=depth, evaluations=60, segmenter=segment.Grid())
-    together = usu.upsample(coarse, images, model, targets, preset=chosen)
+    own = usu.Settings(scoring=scoring, parts=9, depth=depth, evaluations=60, segmenter=segment.Grid())
+    together = usu.upsample(coarse, images, model, targets, preset=own)
     for i in range(batch):
-        one = usu.upsample(coarse[i], images[i], model, targets[i], preset=chosen)
+        one = usu.upsample(coarse[i], images[i], model, targets[i], preset=own)
         assert torch.equal(together.pixel_map[i], one.pixel_map)
         if depth == 0:  # deeper, the targets together decide what is split
             for t in range(2):
-                alone = usu.upsample(coarse[i, t], images[i], model, targets[i][t], preset=chosen)
+                alone = usu.upsample(coarse[i, t], images[i], model, targets[i][t], preset=own)
                 assert torch.allclose(one.pixel_map[t], alone.pixel_map, rtol=0, atol=1e-6)
                 assert one.evaluations == alone.evaluations
 
@@ -214,5 +215,5 @@ def test_a_batch_is_its_pictures_and_several_targets_are_one_by_one(seed, batch,
 @given(coarse_maps, sizes, st.floats(0.25, 4), st.integers(0, 2**16))
 def test_the_map_scales_with_the_coarse_map(coarse, size, factor, seed):
     image, model = picture_of(size, seed), model_of(size, seed)
-    run = lambda values: usu.upsample(values, image, model, 0, parts=9, evaluations=20).pixel_map  # noqa: E731
+    run = lambda values: usu.upsample(values, image, model, 0, preset=chosen(parts=9), evaluations=20).pixel_map  # noqa: E731
     np.testing.assert_allclose(run(factor * coarse), factor * run(coarse), rtol=1e-9, atol=1e-9)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from usu.errors import UsuError
 from usu.forward import Engine, engine
 from usu.forward.outputs import logits_of
 
@@ -262,11 +263,10 @@ def test_evaluation_mode_inside_and_everything_restored_after(net):
 
 @pytest.mark.parametrize("method", ["aim", "evaluate", "slope"])
 def test_everything_is_restored_when_the_model_raises(net, method):
-    def draw_and_fail(module: nn.Module, inputs: object) -> None:
-        torch.rand(3), np.random.rand(3), random.random()
+    def fail(module: nn.Module, inputs: object) -> None:
         raise KeyError("in the middle")
 
-    net.head.register_forward_pre_hook(draw_and_fail)
+    net.head.register_forward_pre_hook(fail)
     before = state(net)
     ask = engine(net, 0)
     with pytest.raises(KeyError, match="in the middle"):
@@ -282,10 +282,25 @@ def test_a_train_method_that_does_more_than_set_a_flag_is_not_called(net):
     engine(net).aim(PICTURE)
 
 
-def test_models_that_draw_do_not_disturb_the_generators(net):
-    before = state(net)
-    engine(lambda x: torch.rand(len(x), 2) + np.random.rand() + random.random(), 0).evaluate(PICTURE, 3, repeat)
-    assert before == state(net)
+def test_evaluations_are_counted_where_they_are_spent_and_held_to_their_limit(net):
+    ask = engine(net, [1, 2], chunk=3, limit=9)
+    aimed = ask.aim(PICTURE)
+    aimed.engine.evaluate(PICTURE, 5, repeat)
+    assert (ask.meter.spent, ask.meter.left) == (6, 3), "engines made of one share its meter"
+    with pytest.raises(UsuError, match="10 evaluations were planned where 9 are allowed"):
+        ask.evaluate(PICTURE, 4, repeat)
+    assert ask.slope(PICTURE)[0].engine.meter.spent == 7
+    assert engine(net, 1).meter.left is None
+
+    def breaks(batch: Tensor) -> Tensor:
+        if done.meter.spent >= 4:
+            raise RuntimeError("the cable is loose")
+        return batch.sum((1, 2, 3))[:, None]
+
+    done = engine(breaks, 0, chunk=2)
+    with pytest.raises(RuntimeError, match="cable"):
+        done.evaluate(PICTURE, 10, repeat)
+    assert done.meter.spent == 4, "only what came back is counted"
 
 
 def test_results_can_be_used_in_autograd(net):
@@ -347,12 +362,12 @@ def test_double_models_and_autocast(net):
 
 def test_slope_is_the_derivative(net):
     net.eval()
-    values, slopes = engine(net, [1, 2]).slope(PICTURE)
+    known, slopes = engine(net, [1, 2]).slope(PICTURE)
     step = torch.zeros_like(PICTURE)
     step[1, 4, 4] = 1e-2
     shifted = engine(net, [1, 2]).aim(PICTURE + step).values
     assert slopes.shape == (2, 3, 8, 8)
-    assert torch.allclose((shifted - values) / 1e-2, slopes[:, 1, 4, 4].double(), atol=1e-3)
+    assert torch.allclose((shifted - known.values) / 1e-2, slopes[:, 1, 4, 4].double(), atol=1e-3)
     assert all(p.grad is None for p in net.parameters())
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
@@ -17,15 +16,26 @@ TRUTH = np.exp(-((np.mgrid[:16, :16][0] - 5) ** 2 + (np.mgrid[:16, :16][1] - 9) 
 
 
 class Effects:
-    """Scores a segment by the sum of what lies in it, one evaluation each, and keeps the bills."""
+    """Scores a segment by the sum of what lies in it, and keeps the bills: how many it was asked about, and may be."""
 
-    def __init__(self, *fields: np.ndarray, each: int = 1) -> None:
-        self.fields, self.each, self.calls = fields or (TRUTH,), each, []
+    def __init__(self, *fields: np.ndarray, allowed: int | None = None) -> None:
+        self.fields, self.allowed, self.calls = fields or (TRUTH,), allowed, []
 
-    def __call__(self, labels: np.ndarray, which: np.ndarray, budget: int | None) -> tuple[np.ndarray, int]:
-        self.calls.append((labels, which, budget))
+    def __call__(self, labels: np.ndarray, which: np.ndarray) -> np.ndarray:
+        self.calls.append((labels, which))
         sums = np.stack([np.bincount(labels.ravel(), field.ravel()) for field in self.fields])
-        return sums[:, which], self.each * len(which)
+        return sums[:, which]
+
+    @property
+    def spent(self) -> int:
+        return sum(len(which) for _, which in self.calls)
+
+    def left(self) -> int | None:
+        return None if self.allowed is None else self.allowed - self.spent
+
+
+def refined(effects: Effects, **settings: object) -> refine.Refined:
+    return refine.refine(effects, quarter, FIRST, affordable=effects.left, **settings)  # type: ignore[arg-type]
 
 
 def quarter(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndarray:
@@ -39,7 +49,7 @@ def test_depth_zero_scores_the_first_partition_only() -> None:
     expected = (sums - sums.min()) / np.ptp(sums)
     np.testing.assert_allclose(result.scores[0], expected[FIRST], atol=1e-12)
     assert result.scores.dtype == torch.float64
-    assert (result.evaluations, result.stop_reason, len(effects.calls)) == (16, StopReason.DEPTH, 1)
+    assert (effects.spent, result.stop_reason, len(effects.calls)) == (16, StopReason.DEPTH, 1)
     assert len(result.fields) == len(result.segments) == len(result.segment_scores) == 1
 
 
@@ -66,7 +76,7 @@ def test_one_step_by_hand() -> None:
     alpha = 1 / (1 + np.exp((h - 0.1) / 0.02))
     np.testing.assert_allclose(result.segment_scores[1][0], s1, atol=1e-12)
     np.testing.assert_allclose(result.scores[0], alpha * field + (1 - alpha) * s1[fine], atol=1e-12)
-    assert result.evaluations == 16 + 4 * len(marked)
+    assert effects.spent == 16 + 4 * len(marked)
     assert np.array_equal(effects.calls[1][1], np.flatnonzero(np.isin(parent, marked)))
 
 
@@ -81,7 +91,7 @@ def test_refinement_comes_nearer_to_the_truth_when_edges_reach_through_their_seg
     assert errors["segment"][-1] < errors["pixel"][-1]
 
 
-def test_without_a_budget_the_functions_are_told_so() -> None:
+def test_without_a_limit_split_is_told_so() -> None:
     effects, limits = Effects(), []
 
     def spy(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndarray:
@@ -90,18 +100,15 @@ def test_without_a_budget_the_functions_are_told_so() -> None:
 
     refine.refine(effects, spy, FIRST, depth=1)
     assert limits == [None]
-    assert [budget for _, _, budget in effects.calls] == [None, None]
 
 
-@pytest.mark.parametrize("each", [1, 2])
 @pytest.mark.parametrize("extra", range(0, 12))
-def test_a_short_budget_goes_to_the_most_heterogeneous_segments(extra: int, each: int) -> None:
-    effects = Effects(each=each)
-    result = refine.refine(effects, quarter, FIRST, depth=3, evaluations=16 * each + extra, cost=each, threshold=0.05)
-    assert result.evaluations <= 16 * each + extra
+def test_what_is_affordable_goes_to_the_most_heterogeneous_segments(extra: int) -> None:
+    effects = Effects(allowed=16 + extra)
+    result = refined(effects, depth=3, threshold=0.05)
+    assert 16 + extra - effects.spent in (0, 1)
     assert result.stop_reason is StopReason.EVALUATIONS
-    assert 16 * each + extra - result.evaluations < 2 * each
-    if extra < 2 * each:
+    if extra < 2:
         assert len(result.fields) == 1
         return
     strength = refine.strengths(refine.heterogeneity(result.fields[0]), FIRST).numpy()
@@ -111,28 +118,29 @@ def test_a_short_budget_goes_to_the_most_heterogeneous_segments(extra: int, each
 
 
 def test_scoring_at_a_fixed_price() -> None:
-    def sampled(labels: np.ndarray, which: np.ndarray, budget: int | None) -> tuple[torch.Tensor, int]:
-        assert budget is not None
-        values, _ = Effects()(labels, which, budget)
-        return torch.from_numpy(values), min(10, budget)
-
-    result = refine.refine(sampled, quarter, FIRST, depth=5, evaluations=25, cost=0, tolerance=0)
-    assert (len(result.fields), result.evaluations) == (3, 25)  # 10 + 10 + 5
+    """Three rounds are paid for, whatever the number of segments."""
+    effects = Effects()
+    result = refine.refine(
+        effects, quarter, FIRST, depth=5, tolerance=0, affordable=lambda: None if len(effects.calls) < 3 else 0
+    )
+    assert len(result.fields) == len(effects.calls) == 3
     assert result.stop_reason is StopReason.EVALUATIONS
 
 
 def test_reasons_to_stop() -> None:
-    run = partial(refine.refine, Effects(), quarter, FIRST)
+    run = lambda allowed=None, **settings: refined(Effects(allowed=allowed), **settings)  # noqa: E731
     assert run(depth=1).stop_reason is StopReason.DEPTH
     assert run(depth=9, tolerance=0.5).stop_reason is StopReason.CONVERGED
     assert len(run(depth=9, tolerance=0.5).fields) == 2
     assert run(depth=9, threshold=1.0).stop_reason is StopReason.NOTHING_TO_REFINE
-    assert run(depth=9, evaluations=16).stop_reason is StopReason.EVALUATIONS
-    assert run(depth=1, evaluations=20).stop_reason is StopReason.EVALUATIONS  # the last level was cut short
-    assert run(depth=0, evaluations=16).stop_reason is StopReason.DEPTH
-    unsplittable = refine.refine(Effects(), lambda labels, which, limit: labels, FIRST, depth=9)
+    assert run(16, depth=9).stop_reason is StopReason.EVALUATIONS
+    assert run(20, depth=1).stop_reason is StopReason.EVALUATIONS  # the last level was cut short
+    assert run(16, depth=0).stop_reason is StopReason.EVALUATIONS
+    assert run(17, depth=0).stop_reason is StopReason.DEPTH
+    effects = Effects()
+    unsplittable = refine.refine(effects, lambda labels, which, limit: labels, FIRST, depth=9)
     assert unsplittable.stop_reason is StopReason.NOTHING_TO_REFINE
-    assert unsplittable.evaluations == 16
+    assert effects.spent == 16
 
 
 def test_constant_effects_give_one_half_everywhere_and_nothing_to_do() -> None:
@@ -142,18 +150,18 @@ def test_constant_effects_give_one_half_everywhere_and_nothing_to_do() -> None:
 
 
 def test_several_targets_share_segments_but_not_scales() -> None:
-    both = refine.refine(Effects(TRUTH, 100 * TRUTH + 7, np.ones((16, 16))), quarter, FIRST, depth=2)
-    alone = refine.refine(Effects(TRUTH), quarter, FIRST, depth=2)
+    every, one = Effects(TRUTH, 100 * TRUTH + 7, np.ones((16, 16))), Effects(TRUTH)
+    both, alone = (refine.refine(effects, quarter, FIRST, depth=2) for effects in (every, one))
     assert both.scores.shape == (3, 16, 16)
-    assert both.evaluations == alone.evaluations
+    assert every.spent == one.spent
     assert torch.allclose(both.scores[0], alone.scores[0], atol=1e-12)
     assert torch.allclose(both.scores[0], both.scores[1], atol=1e-12)
     assert torch.equal(both.scores[2], torch.full((16, 16), 0.5, dtype=torch.float64))
 
 
 def test_what_the_functions_do_to_their_arguments_stays_with_them() -> None:
-    def rude(labels: np.ndarray, which: np.ndarray, budget: int | None) -> tuple[np.ndarray, int]:
-        answer = Effects()(labels.copy(), which.copy(), budget)
+    def rude(labels: np.ndarray, which: np.ndarray) -> np.ndarray:
+        answer = Effects()(labels.copy(), which.copy())
         labels[:] = 0
         which[:] = 0
         return answer
@@ -170,8 +178,8 @@ def test_what_the_functions_do_to_their_arguments_stays_with_them() -> None:
     assert torch.equal(result.scores, refine.refine(Effects(), quarter, FIRST, depth=2).scores)
 
 
-def bad_score(values: Callable[[int], np.ndarray], used: int = 0) -> refine.Score:
-    return lambda labels, which, budget: (values(len(which)), used)
+def bad_score(values: Callable[[int], np.ndarray]) -> refine.Score:
+    return lambda labels, which: values(len(which))
 
 
 @pytest.mark.parametrize(
@@ -180,18 +188,17 @@ def bad_score(values: Callable[[int], np.ndarray], used: int = 0) -> refine.Scor
         (bad_score(np.zeros), "shape targets x 16"),
         (bad_score(lambda n: np.zeros((1, n + 1))), "shape targets x 16, .*; got 1 x 17"),
         (bad_score(lambda n: np.full((1, n), np.nan)), "must be finite; got NaN"),
-        (bad_score(lambda n: np.zeros((1, n)), used=101), "must use at most 100 evaluations, its `budget`; got 101"),
     ],
 )
 def test_bad_scores(score: refine.Score, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        refine.refine(score, quarter, FIRST, evaluations=100)
+        refine.refine(score, quarter, FIRST)
 
 
 def test_targets_may_not_change_on_the_way() -> None:
-    def moody(labels: np.ndarray, which: np.ndarray, budget: int | None) -> tuple[np.ndarray, int]:
-        values, used = Effects()(labels, which, budget)
-        return values if len(which) == 16 else np.tile(values, (2, 1)), used
+    def moody(labels: np.ndarray, which: np.ndarray) -> np.ndarray:
+        values = Effects()(labels, which)
+        return values if len(which) == 16 else np.tile(values, (2, 1))
 
     with pytest.raises(ValueError, match="must return values of shape 1 x"):
         refine.refine(moody, quarter, FIRST)
@@ -202,22 +209,20 @@ def test_targets_may_not_change_on_the_way() -> None:
     [
         (lambda labels, which, limit: np.arange(256).reshape(16, 16), "at most 84 children, its `limit`; got 256"),
         (lambda labels, which, limit: np.roll(labels, 1, 1), "must return labels that nest"),
-        (lambda labels, which, limit: labels[:8], "labels of shape"),
+        (lambda labels, which, limit: labels[:8], "one label"),
         (lambda labels, which, limit: labels + 1, "must have labels 0 to P - 1"),
     ],
 )
 def test_bad_splits(split: refine.Split, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        refine.refine(Effects(), split, FIRST, evaluations=100)
+        refine.refine(Effects(), split, FIRST, affordable=lambda: 84)
 
 
 @pytest.mark.parametrize(
     ("settings", "error", "text"),
     [
-        ({"depth": -1}, ValueError, "`depth` must be at least 0; got -1"),
-        ({"depth": 1.0}, TypeError, "`depth` must be a whole number; got float"),
-        ({"evaluations": -1}, ValueError, "`evaluations` must be at least 0"),
-        ({"cost": -1}, ValueError, "`cost` must be at least 0"),
+        ({"depth": -1}, ValueError, "`depth` must be a whole number"),
+        ({"depth": 1.0}, TypeError, "`depth` must be a whole number"),
         ({"kind": "sobel"}, ValueError, "`kind` must be one of"),
         ({"reach": "far"}, ValueError, "`reach` must be one of 'pixel', 'segment'"),
         ({"threshold": -0.1}, ValueError, "`threshold` must be at least 0"),
@@ -234,8 +239,8 @@ def test_bad_settings_cost_no_evaluations(settings: dict[str, object], error: ty
 
 
 def test_bad_partitions() -> None:
-    with pytest.raises(TypeError, match=r"`segments` must be H x W integer labels; got torch\.float64"):
+    with pytest.raises(TypeError, match="`segments` must hold integer labels"):
         refine.refine(Effects(), quarter, FIRST.astype(float))
     with pytest.raises(ValueError, match="each of them used; got 0 to 30, 16 different"):
         refine.refine(Effects(), quarter, FIRST * 2)
-    assert refine.refine(Effects(), quarter, torch.from_numpy(FIRST), depth=0).evaluations == 16
+    assert refine.refine(Effects(), quarter, torch.from_numpy(FIRST), depth=0).scores.shape == (1, 16, 16)

@@ -114,11 +114,6 @@ def test_recentre_for_several_targets() -> None:
     np.testing.assert_allclose(one, [0.4, 0.7])
 
 
-def test_stop_reasons_read_as_advice() -> None:
-    for reason in refine.StopReason:
-        assert "would refine further" in reason.value or "to refine further" in reason.value
-
-
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -133,10 +128,14 @@ def test_stop_reasons_read_as_advice() -> None:
         (
             lambda: refine.boundary_segments(np.zeros((3, 3)), np.zeros((2, 3), int), 0.1),
             ValueError,
-            r"one label for each pixel of `h` \(3 x 3\); got 2 x 3",
+            r"`segments` must give every pixel \(3 x 3\) one label; got 2 x 3",
         ),
         (lambda: refine.boundary_segments(np.zeros((1, 1)), np.zeros((1, 1)), 0.1), TypeError, "integer labels"),
-        (lambda: refine.boundary_segments(np.zeros((1, 1)), np.array([[-1]]), 0.1), ValueError, "at least 0; got -1"),
+        (
+            lambda: refine.boundary_segments(np.zeros((1, 1)), np.array([[-1]]), 0.1),
+            ValueError,
+            "from 0 on",
+        ),
         (lambda: refine.boundary_segments(np.zeros((1, 1)), np.array([[0]]), -0.1), ValueError, "`threshold` must be"),
         (lambda: refine.mixing(np.zeros((1, 1)), temperature=0), ValueError, "`temperature` must be greater than 0"),
         (

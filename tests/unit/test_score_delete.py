@@ -132,9 +132,9 @@ def test_bad_arguments(net):
         delete(ask, IMAGE, SEGMENTS - 1)
     with pytest.raises(ValueError, match="`mode` must be one of"):
         delete(ask, IMAGE, SEGMENTS, mode="drop")
-    with pytest.raises(ValueError, match="`which` must hold labels from 0 to 5; got 2 to 6"):
+    with pytest.raises(ValueError, match="`which` must be a whole number from 0 to 5; got 6"):
         delete(ask, IMAGE, SEGMENTS, which=[2, 6])
-    with pytest.raises(ValueError, match="`which` must be segment labels or 6 booleans"):
+    with pytest.raises(TypeError, match="`which` must hold integer labels"):
         delete(ask, IMAGE, SEGMENTS, which=[True, False])
     with pytest.raises(ValueError, match="`image` must be finite"):
         delete(ask, IMAGE * torch.nan, SEGMENTS)

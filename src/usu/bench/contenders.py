@@ -14,14 +14,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import torch
 
-from usu._checks import as_numpy
+from usu import _checks as check
 from usu.bench.scene import Scene
 from usu.metrics.catalogue import FILLS
 from usu.metrics.passes import seeded
+from usu.operator.guided import follow_picture
 from usu.operator.redistribute import Hybrid, SoftIWMR
-from usu.results import Upsampled
+from usu.pipeline import Scored, map_of
 from usu.settings import PRESETS, Settings
-from usu.spread import follow_picture, spread
 from usu.types import NDArray, Upsampler
 from usu.upsamplers import BUILT_IN, Redistribution
 
@@ -82,16 +82,15 @@ class Guided:
 
     def __call__(self, scene: Scene) -> Made:
         """Scores, as shared with others, and one redistribution."""
-        found = scene.scored(self.settings, everywhere=self.coarse != "real")
+        found, evaluations, seconds = scene.scored(self.settings, everywhere=self.coarse != "real")
         finer = scene.finer() if self.settings.base == "layers" else ()
         start = time.perf_counter()
         coarse, field = self._coarse(scene), self._field(scene, found)
-        pixel_map = spread(torch.from_numpy(coarse), torch.from_numpy(field), self.settings, finer=finer).numpy()
-        taken, heard = time.perf_counter() - start, int(bool(finer))
-        taken += scene.finer_seconds if finer else 0.0
+        pixel_map = map_of(torch.from_numpy(coarse), torch.from_numpy(field), self.settings, finer=finer).numpy()
+        taken = time.perf_counter() - start + (scene.finer_seconds if finer else 0.0)
         if self.scores in ("constant", "random"):
-            return Made(pixel_map, heard, taken)
-        return Made(pixel_map, found.evaluations + heard, found.seconds + taken)
+            return Made(pixel_map, int(bool(finer)), taken)
+        return Made(pixel_map, evaluations + bool(finer), seconds + taken)
 
     def _coarse(self, scene: Scene) -> NDArray:
         match self.coarse:
@@ -102,24 +101,24 @@ class Guided:
                 return np.asarray(scene.coarse.ravel()[order].reshape(scene.coarse.shape))
         return scene.coarse
 
-    def _field(self, scene: Scene, found: Upsampled[NDArray]) -> NDArray:
-        segments = found.segments[-1]
+    def _field(self, scene: Scene, found: Scored) -> NDArray:
+        segments, field = found.segments[-1], found.field[0].numpy()
         count, dice = int(segments.max()) + 1, seeded(scene.seed, "scores")
         match self.scores:
             case "real":
-                return found.scores
+                return field
             case "constant":
-                return np.full_like(found.scores, 0.5)
+                return np.full_like(field, 0.5)
             case "random":
                 each = torch.rand(count, generator=dice, dtype=torch.float64).numpy()
             case "permuted":
-                flat, field = segments.ravel(), as_numpy(found.depth_scores[-1]).ravel()
-                means = np.bincount(flat, field) / np.maximum(np.bincount(flat), 1)
+                flat, unfiltered = segments.ravel(), found.fields[-1][0].numpy().ravel()
+                means = np.bincount(flat, unfiltered) / np.maximum(np.bincount(flat), 1)
                 each = means[torch.randperm(count, generator=dice).numpy()]
-        field = np.asarray(each[segments])
+        replaced = np.asarray(each[segments])
         if self.settings.edges == "picture":
-            field = follow_picture(torch.from_numpy(field)[None], scene.picture)[0].numpy()
-        return field
+            replaced = follow_picture(torch.from_numpy(replaced)[None], scene.picture)[0].numpy()
+        return replaced
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,8 @@ class ScoresAlone:
     def __call__(self, scene: Scene) -> Made:
         """Scores of every segment, also where the coarse map is empty and nobody else has a use for them."""
         alone = scene if scene.coarse.any() else replace(scene, coarse=np.ones_like(scene.coarse))
-        found = alone.scored(self.settings, everywhere=True)
-        return Made(found.scores, found.evaluations, found.seconds)
+        found, evaluations, seconds = alone.scored(self.settings, everywhere=True)
+        return Made(found.field[0].numpy(), evaluations, seconds)
 
 
 #: Kinds of scoring that spend more than one backward pass.
@@ -185,8 +184,7 @@ def contenders(upsamplers: Sequence[Any] | str, *, evaluations: int = 300, seed:
     >>> [one.name for one in contenders(["nearest", "cell:mean", "cell@50"])]
     ['nearest', 'cell:mean', 'cell@50']
     """
-    if isinstance(evaluations, bool) or not isinstance(evaluations, int) or evaluations < 1:
-        raise ValueError(f"`evaluations` must be a whole number of at least 1; got {evaluations!r}. 300 is usual.")
+    check.whole_number("evaluations", evaluations, least=1)
     if isinstance(upsamplers, str) or not isinstance(upsamplers, Iterable):
         upsamplers = [upsamplers]
     found: dict[str, Contender] = {}

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
 from usu._checks import as_numpy
 from usu.bench.sample import Sample
 from usu.forward import Model, engine
-from usu.inputs import displayable
+from usu.inputs import Input, displayable
 from usu.metrics.cache import Memory
 from usu.metrics.catalogue import Case
 from usu.metrics.passes import seeded
 from usu.metrics.truth import checked_truth
-from usu.pipeline import upsample
-from usu.results import Upsampled
+from usu.pipeline import Scored, scores_of
 from usu.settings import PRESETS, Settings
 from usu.sources import coarse_map
 from usu.sources.finer import finer_maps, module_of
 from usu.types import NDArray
+
+#: What the scores do not depend on.
+_OF_THE_OPERATOR = (
+    "evaluations", "temperature", "potential", "budget", "base", "signed", "max_gain", "trace",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,33 +49,42 @@ class Scene:
     seed: int
     memory: Memory = field(default_factory=Memory)
 
-    def scored(self, settings: Settings, *, everywhere: bool = False) -> Upsampled[NDArray]:
-        """Segments and scores as the settings have them; upsamplers that differ in the operator alone share them.
+    def scored(self, settings: Settings, *, everywhere: bool = False) -> tuple[Scored, int, float]:
+        """Scores as the settings have them, their evaluations and seconds; those who differ in the operator share them.
 
         ``everywhere``: also where cells of no mass make scores needless, for those who will move the masses.
         """
         local = settings.budget == "cell" and not everywhere and settings.edges == "segments" and not settings.trace
-        heard = settings.base == "layers" and bool(self.finer()) and settings.evaluations is not None
-        scoring = replace(
-            settings, budget="cell" if local else "iwmr", temperature=1.0, potential=None, base=None, max_gain=None,
-            signed="flip", trace=0.0, evaluations=(settings.evaluations or 0) - 1 if heard else settings.evaluations,
-        )  # fmt: skip
-        model = self.model if settings.scoring == "gradient" else self.forward
-        return self.memory.once(
-            (scoring, bool(self.coarse.any())),
-            lambda: upsample(self.coarse, self.image, model, self.target, preset=scoring, picture=self.picture),
-        )
+        spent = int(settings.base == "layers" and bool(self.finer()))
+        left = None if settings.evaluations is None else settings.evaluations - spent
+        choices = tuple(getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_THE_OPERATOR)
+        key = (*choices, left, local, bool(self.coarse.any()))
+
+        def made() -> tuple[Scored, int]:
+            asked = engine(
+                self.model if settings.scoring == "gradient" else self.forward, self.target, link=settings.link,
+                limit=left,
+            )  # fmt: skip
+            return scores_of(self.given, asked, settings, everywhere=not local), asked.meter.spent
+
+        scored, evaluations = self.memory.once(key, made)
+        return scored, evaluations, self.memory.seconds(key)
+
+    @property
+    def given(self) -> Input:
+        """What the pipeline is given."""
+        return Input(torch.from_numpy(self.coarse), self.image, self.picture, self.target)
 
     def finer(self) -> tuple[Tensor, ...]:
-        """What the model's finer layers say, for whoever has them as base measure; empty where it has none."""
-        return self.memory.once("finer", self._listened)
+        """Maps of the model's finer layers, for whoever has them as base measure; empty where it has none."""
+        return self.memory.once("finer", self._finer)
 
     @property
     def finer_seconds(self) -> float:
         """How long that took, for each of those who have them."""
         return self.memory.seconds("finer")
 
-    def _listened(self) -> tuple[Tensor, ...]:
+    def _finer(self) -> tuple[Tensor, ...]:
         module = module_of(self.model)
         if module is None:
             return ()

@@ -1,28 +1,25 @@
-"""The only place that calls a model.
+"""The only place that calls a model for scores.
 
 An `Engine` is a model and a question (which target, through which link). It runs on any number of variants of one
-picture, building them a chunk at a time, and leaves the model as it was: training flags, gradients, hooks, device and
-the random number generators, also when something raises in the middle.
+picture, building them a chunk at a time, counts them, and leaves the model as it was: training flags, gradients, hooks
+and device, also when something raises in the middle.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.forward.onnx import OnnxModel, from_onnx, undivided
+from usu.errors import UsuError
+from usu.forward.onnx import OnnxModel, undivided
 from usu.forward.outputs import Link, Target, checked_link, checked_target, read, top_class
+from usu.forward.undisturbed import undisturbed
 from usu.types import Array
-
-__all__ = ["Engine", "Link", "Model", "Progress", "Reference", "Target", "engine", "from_onnx"]
 
 #: A batch (N, C, H, W) in; a tensor, tuple, dictionary or ModelOutput out.
 Model: TypeAlias = Callable[[Tensor], Any]
@@ -35,6 +32,30 @@ _CPU_PICTURES, _GPU_PICTURES, _NUMBERS = 4, 64, 3 * 224 * 224
 #: Activations alive at once in a common network, as multiples of its input; only a first guess, halved when wrong.
 _ACTIVATIONS = 64
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate memory")
+
+
+@dataclass(eq=False)
+class Meter:
+    """Counts the pictures passed through a model: the one place where evaluations are counted.
+
+    >>> meter = Meter(limit=3)
+    >>> meter.spent += 2
+    >>> meter.left
+    1
+    """
+
+    limit: int | None = None
+    spent: int = 0
+
+    @property
+    def left(self) -> int | None:
+        """Evaluations that may still be made; None if there is no limit."""
+        return None if self.limit is None else max(0, self.limit - self.spent)
+
+    def plan(self, pictures: int) -> None:
+        """So many are about to be passed: no more than are allowed."""
+        if self.left is not None and pictures > self.left:
+            raise UsuError(f"{self.spent + pictures} evaluations were planned where {self.limit} are allowed.")
 
 
 @dataclass(frozen=True)
@@ -50,12 +71,16 @@ class Engine:
     #: None: on, unless the model turns out to need rows of pixels one after the other.
     channels_last: bool | None = False
     chunk: int | None = None
+    #: Shared by all engines made of this one with `dataclasses.replace`.
+    meter: Meter = field(default_factory=Meter, compare=False)
 
     def aim(self, picture: Array) -> Reference:
         """One pass on the picture itself: fixes the target where it was None, and gives the value to compare with."""
         image = self.place(picture)
-        with undisturbed(self.model, image.device), torch.no_grad():
+        self.meter.plan(1)
+        with undisturbed(self.model), torch.no_grad():
             output, channels_last = self._call(image[None])
+            self.meter.spent += 1
             target = self.target if self.target is not None else (top_class(output),)
             values = read(output, target, self.link, 1)
         aimed = replace(self, target=target, channels_last=channels_last)
@@ -75,7 +100,8 @@ class Engine:
         chunk = self.chunk or _default_chunk(image, self.device)
         values: list[Tensor] = []
         done, runner = 0, self
-        with undisturbed(self.model, self.device or image.device), undivided(self.model), torch.no_grad():
+        self.meter.plan(count)
+        with undisturbed(self.model), undivided(self.model), torch.no_grad():
             if isinstance(self.model, OnnxModel) and self.model.workers > 1:
                 chunk = self.model.piece(chunk)
                 values = self._side_by_side(self.model, build, count, chunk, progress)
@@ -95,18 +121,22 @@ class Engine:
                 read_out, channels_last = part
                 runner = replace(runner, channels_last=channels_last)
                 values.append(read_out)
+                self.meter.spent += size
                 done = rows.stop
                 if progress is not None:
                     progress(done, count)
         return _finite(torch.cat(values)) if values else torch.empty(0, 0, dtype=torch.float64)
 
-    def slope(self, picture: Array) -> tuple[Tensor, Tensor]:
-        """Values (T,) and their derivatives (T, C, H, W) by the picture: one forward pass, one backward per target."""
-        with undisturbed(self.model, self.device), torch.inference_mode(False), torch.enable_grad():
+    def slope(self, picture: Array) -> tuple[Reference, Tensor]:
+        """As `aim`, and the values' derivatives (T, C, H, W) by the picture: one backward pass per target."""
+        self.meter.plan(1)
+        with undisturbed(self.model), torch.inference_mode(False), torch.enable_grad():
             leaf = self.place(picture).detach().clone().requires_grad_()
             # a copy goes in, because a first layer that works in place may not touch a leaf
             output, _ = self._call(leaf[None].clone())
-            values = read(output, self.target if self.target is not None else (top_class(output),), self.link, 1)[0]
+            self.meter.spent += 1
+            target = self.target if self.target is not None else (top_class(output),)
+            values = read(output, target, self.link, 1)[0]
             if not values.requires_grad:
                 raise ValueError(
                     "`model` must be differentiable from input to output; got one whose output has no gradient. "
@@ -114,15 +144,15 @@ class Engine:
                 )
             # of the input alone: the parameters' .grad stays as it is
             slopes = [torch.autograd.grad(v, leaf, retain_graph=i + 1 < len(values))[0] for i, v in enumerate(values)]
-        return _finite(values.detach()), torch.stack(slopes)
+        return Reference(replace(self, target=target), _finite(values.detach())), torch.stack(slopes)
 
     def place(self, picture: Array) -> Tensor:
         """The picture (C, H, W), checked, on the model's device."""
         image = check.as_tensor("image", picture)
         if image.ndim != 3:
             raise ValueError(
-                f"`image` must be one picture, C x H x W; got {check.shape(image)}. Pass the pictures of a batch one "
-                "by one."
+                f"`image` must be one picture, C x H x W; got {check.shape(image)}. Signals, volumes and videos are "
+                "not supported yet."
             )
         check.finite("image", image)
         return image if self.device is None else image.to(self.device)
@@ -137,6 +167,7 @@ class Engine:
             outputs = model.outputs(build(rows).contiguous() for rows in spans)
             for rows, output in zip(spans, outputs, strict=True):
                 values.append(read(output, self.target or (), self.link, rows.stop - rows.start))
+                self.meter.spent += rows.stop - rows.start
                 if progress is not None:
                     progress(rows.stop, count)
         except (RuntimeError, MemoryError) as error:
@@ -190,6 +221,7 @@ def engine(
     autocast: bool = False,
     channels_last: bool | None = None,
     chunk: int | None = None,
+    limit: int | None = None,
 ) -> Engine:
     """A model ready to be asked about pictures.
 
@@ -203,6 +235,7 @@ def engine(
         autocast: run in mixed precision.
         channels_last: memory order of the batches; None chooses it for convolutions on a CPU.
         chunk: pictures per batch; None sizes it to picture and memory. Halved when memory runs out.
+        limit: the most pictures it may be shown in all; its ``meter`` counts them.
 
     >>> brightness = engine(lambda batch: batch.mean((1, 2, 3))[:, None], target=0)
     >>> brightness.evaluate(torch.zeros(1, 2, 2), 3, lambda rows: torch.ones(rows.stop - rows.start, 1, 2, 2)).flatten()
@@ -213,8 +246,8 @@ def engine(
             f"`model` must be an nn.Module or a callable on batches; got {type(model).__name__}. For an .onnx file use "
             "usu.forward.from_onnx(...)."
         )
-    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
-        raise ValueError(f"`chunk` must be a whole number of at least 1; got {chunk!r}. Leave it None if in doubt.")
+    if chunk is not None:
+        check.whole_number("chunk", chunk, least=1)
     goal = checked_target(target)
     checked_link(link, goal)
     weights = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
@@ -228,29 +261,7 @@ def engine(
     dtype = next((w.dtype for w in weights if w.is_floating_point()), None)
     if channels_last is None and not (home and home.type == "cpu" and any(w.ndim == 4 for w in weights)):
         channels_last = False
-    return Engine(model, goal, link, home or wanted, dtype, autocast, channels_last, chunk)
-
-
-@contextmanager
-def undisturbed(model: Model, device: torch.device | None) -> Iterator[None]:
-    """Evaluation mode inside; every training flag and every random number generator as before, afterwards.
-
-    The flags are set one by one: `Module.train` may be overridden to do more than set a flag, such as merge weights.
-    """
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    training = [module for module in modules if module.training]
-    python, numpy = random.getstate(), np.random.get_state()
-    gpus = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=gpus):
-        try:
-            for module in training:
-                module.training = False
-            yield
-        finally:
-            for module in training:
-                module.training = True
-            random.setstate(python)
-            np.random.set_state(numpy)
+    return Engine(model, goal, link, home or wanted, dtype, autocast, channels_last, chunk, Meter(limit))
 
 
 def _default_chunk(image: Tensor, device: torch.device | None) -> int:

@@ -90,7 +90,7 @@ def layer_maps(
 
     model = bases[0].model
     # a caller's no_grad() or inference_mode() must not reach in here
-    with torch.inference_mode(False), torch.enable_grad(), undisturbed(model, bases[0].device), as_found(model):
+    with torch.inference_mode(False), torch.enable_grad(), undisturbed(model), as_found(model):
         pictures = images.detach().to(bases[0].device).clone()
         if aug_smooth:
             maps, used = _augmented(run, bases[0].tta_transforms, pictures, targets)

@@ -13,12 +13,9 @@ import torch
 from torch import Tensor
 
 from usu.forward import Model, Progress
-from usu.operator.arguments import partition_of
-from usu.operator.redistribute import SoftPrior, cell_budgets
-from usu.pipeline import upsample
+from usu.pipeline import map_of, mass_error_of, upsample
 from usu.results import Upsampled
 from usu.settings import Settings, settings_of
-from usu.spread import spread
 from usu.types import Array
 
 
@@ -47,26 +44,25 @@ def upsample_layers(
     ([[[3.0, 2.0], [3.0, 2.0]]], 8)
     """
 
-    settings = settings_of(preset)
-    if settings.base == "layers" and len(layers) > 1:  # they are the layers
+    settings = settings_of(preset, evaluations=evaluations, seed=seed)
+    if len(layers) == 1:
+        found = upsample(layers[0], images, model, targets, preset=settings, picture=picture, progress=progress)
+        return replace(found, pixel_map=unit(found.pixel_map)) if combine == "product" else found
+    if settings.scoring == "none":
+        raise ValueError(
+            f"`preset` must have scores for several target layers; got {settings.name!r}, which asks one finer layer "
+            "alone. Wrap a CAM of one layer, or use 'cell' or 'soft'."
+        )
+    if settings.base == "layers":  # they are the layers
         settings = replace(settings, base="bilinear")
-
-    def asked(coarse: Tensor) -> Upsampled[Tensor]:
-        return upsample(
-            coarse, images, model, targets, preset=settings, evaluations=evaluations, picture=picture, seed=seed,
-            progress=progress,
-        )  # fmt: skip
-
-    if settings.scoring == "unguided" or len(layers) == 1:  # no scores to share
-        parts = [asked(layer) for layer in layers]
-        first, maps = parts[0], [part.pixel_map for part in parts]
-        error = max(part.mass_error for part in parts)
-    else:
-        # one cell for the whole picture: every segment can matter, unless there is nothing to redistribute
-        some = torch.stack([layer.flatten(1).any(1) for layer in layers]).any(0)
-        first = asked(some.to(layers[0].dtype)[:, None, None])
-        maps = [spread(layer, first.scores, settings) for layer in layers]
-        error = max(_mass_error(m, layer, first.scores, settings) for m, layer in zip(maps, layers, strict=True))
+    # one cell for the whole picture: every segment can matter, unless there is nothing to redistribute
+    some = torch.stack([layer.flatten(1).any(1) for layer in layers]).any(0)
+    first = upsample(
+        some.to(layers[0].dtype)[:, None, None], images, model, targets, preset=settings, picture=picture,
+        progress=progress,
+    )  # fmt: skip
+    maps = [map_of(layer, first.scores, settings) for layer in layers]
+    error = max(mass_error_of(m, layer, first.scores, settings) for m, layer in zip(maps, layers, strict=True))
     if combine == "product":
         combined = torch.stack([unit(part) for part in maps]).prod(0)
     else:
@@ -83,18 +79,3 @@ def unit(maps: Tensor) -> Tensor:
     field = maps.double()
     low, high = field.amin((1, 2), keepdim=True), field.amax((1, 2), keepdim=True)
     return ((field - low) / (high - low).where(high > low, 1)).to(maps.dtype)
-
-
-def _mass_error(result: Tensor, layer: Tensor, scores: Tensor, settings: Settings) -> float:
-    """Largest relative error of what the budget promises, as in `usu.upsample`."""
-    cells, _ = partition_of(layer, scores, None)
-    masses = layer.double().flatten(1) * cells.sizes
-    sums = cells.total(result)
-    if isinstance(settings.budget, SoftPrior):
-        sums, wanted = sums.sum(1, keepdim=True), masses.sum(1, keepdim=True)
-        scale = masses.abs().sum(1, keepdim=True)
-    else:
-        wanted = cell_budgets(layer.double(), scores, budget=settings.budget, signed=settings.signed)
-        mean = wanted.abs().mean(1, keepdim=True)
-        scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)
-    return float(((sums - wanted).abs() / scale.where(scale > 0, 1)).max())

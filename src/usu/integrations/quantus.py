@@ -46,7 +46,7 @@ class ExplainFunc:
                 f"`targets` must be one class per picture ({len(images)}); got {len(classes)}. Pass the labels."
             )
         coarse = check.as_tensor("source", self._coarse(model, images, classes))
-        done = upsample(coarse, images, model, classes, preset=self.preset, evaluations=self.evaluations, device=device)
+        done = upsample(coarse, images, model, classes, preset=self.preset, evaluations=self.evaluations)
         return done.pixel_map.detach().cpu().numpy()[:, None]
 
     def _coarse(self, model: nn.Module, images: Tensor, classes: list[int]) -> Array:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.operator.cells import Grid, Labels, Partition
-from usu.operator.potentials import Potential, tensor
+from usu.operator.potentials import Potential, checked_potential, tensor
 from usu.types import Array
 
 
@@ -83,11 +83,7 @@ def log_potential(
         given = tensor(temperature)
     if isinstance(given, Potential):
         return given.log, given.slope
-    if not callable(given):
-        raise TypeError(
-            f"`potential` must be callable; got {type(given).__name__}. "
-            "Take one of usu.potentials, or pass a function of the scores."
-        )
+    checked_potential(given)
     phi = given
 
     def log(scores: Tensor) -> Tensor:

@@ -98,6 +98,25 @@ class SoftPrior:
 Budget: TypeAlias = Literal["cell", "iwmr", "hybrid"] | SoftIWMR | Hybrid | SoftPrior
 
 
+def checked_budget(budget: Budget) -> Literal["cell"] | SoftIWMR | Hybrid | SoftPrior:
+    """What a budget's name stands for, or the budget itself."""
+    if isinstance(budget, (SoftIWMR, Hybrid, SoftPrior)):
+        return budget
+    named: dict[str, Literal["cell"] | SoftIWMR | Hybrid] = {"cell": "cell", "iwmr": SoftIWMR(), "hybrid": Hybrid()}
+    if not isinstance(budget, str):
+        raise TypeError(
+            f"`budget` must be 'cell', 'iwmr', 'hybrid', SoftIWMR, Hybrid or SoftPrior; got {type(budget).__name__}."
+        )
+    check.choice("budget", budget, tuple(named))
+    return named[budget]
+
+
+def checked_gain(max_gain: float | None) -> None:
+    """A ceiling no lower than an even spread, or none."""
+    if max_gain is not None:
+        check.real_number("max_gain", max_gain, least=1)
+
+
 def redistribute(
     coarse: ArrayT,
     scores: Array,
@@ -202,18 +221,8 @@ class _Problem:
         field = check.as_tensor("scores", scores, like=values)
         check.choice("signed", signed, ("flip", "literal"))
         check.choice("coarse_is", coarse_is, ("density", "mass"))
-        if max_gain is not None and check.real_number("max_gain", max_gain) < 1:
-            raise ValueError(
-                f"`max_gain` must be at least 1 (an even spread); got {max_gain}. Use None for no ceiling."
-            )
-        named = {"cell": "cell", "iwmr": SoftIWMR(), "hybrid": Hybrid()}
-        if isinstance(budget, str):
-            check.choice("budget", budget, tuple(named))
-        elif not isinstance(budget, (SoftIWMR, Hybrid, SoftPrior)):
-            raise TypeError(
-                f"`budget` must be 'cell', 'iwmr', 'hybrid', SoftIWMR, Hybrid or SoftPrior; "
-                f"got {type(budget).__name__}. Build one of these."
-            )
+        checked_gain(max_gain)
+        chosen = checked_budget(budget)
         check.finite("coarse", values)
         check.in_unit_interval("scores", field)
 
@@ -236,7 +245,7 @@ class _Problem:
         prior = None
         if base is not None:
             prior = check.as_tensor("base", base, like=values)
-            if isinstance(budget, SoftPrior):
+            if isinstance(chosen, SoftPrior):
                 check.finite("base", prior)  # a signed prior guides each sign of mass with its own part
             else:
                 check.non_negative("base", prior)
@@ -248,7 +257,7 @@ class _Problem:
             cells=partition,
             log_potential=phi,
             slope=slope,
-            budget=named[budget] if isinstance(budget, str) else budget,  # type: ignore[arg-type]
+            budget=chosen,
             base=prior,
             flip=signed == "flip",
             max_gain=max_gain,

@@ -1,8 +1,7 @@
 """Scores -> finer scores, where they change: heterogeneity, boundary set, mixing, merge, stop, the loop."""
 
-from usu.refine.budget import Score
 from usu.refine.heterogeneity import boundary_segments, heterogeneity, strengths
-from usu.refine.loop import Refined, Split, refine
+from usu.refine.loop import Refined, Score, Split, refine
 from usu.refine.mixing import merge, mixing
 from usu.refine.scale import UnitScale, recentre, unit_scale
 from usu.refine.stop import StopReason, changed

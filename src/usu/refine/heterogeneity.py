@@ -41,9 +41,7 @@ def heterogeneity(scores: ArrayT, kind: Literal["range", "diagonal"] = "range") 
     check.choice("kind", kind, ("range", "diagonal"))
     field = check.as_tensor("scores", scores)
     if field.ndim < 2:
-        raise ValueError(
-            f"`scores` must be (..., H, W); got {check.shape(field)}. Gather segment scores into a field first."
-        )
+        raise ValueError(f"`scores` must be (..., H, W); got {check.shape(field)}.")
     check.finite("scores", field)
     flat = field.reshape(-1, 1, *field.shape[-2:])
     if flat.dtype in (torch.float16, torch.bfloat16):
@@ -68,9 +66,7 @@ def boundary_segments(h: Array, segments: ArrayT, threshold: float) -> ArrayT:
     >>> boundary_segments(torch.tensor([[0.0, 0.2, -0.7]]), torch.tensor([[0, 1, 2]]), 0.1).tolist()
     [1, 2]
     """
-    level = check.real_number("threshold", threshold)
-    if level < 0:
-        raise ValueError(f"`threshold` must be at least 0; got {threshold}. Use 0 to split wherever scores change.")
+    level = check.real_number("threshold", threshold, least=0)
     labels = (strengths(h, segments) > level).nonzero().flatten()
     if isinstance(segments, Tensor):
         return labels.to(segments.device)
@@ -80,20 +76,10 @@ def boundary_segments(h: Array, segments: ArrayT, threshold: float) -> ArrayT:
 def strengths(h: Array, segments: Array) -> Tensor:
     """The maximum of |H| over each segment, as a 1-D tensor indexed by label (0 for a label that is not used)."""
     field = check.as_tensor("h", h).detach()
-    labels = check.any_tensor("segments", segments)
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"`segments` must hold integer labels; got {labels.dtype}. Convert it, e.g. to int64.")
-    if labels.ndim != 2 or field.shape[-2:] != labels.shape:
-        raise ValueError(
-            f"`segments` must be one label for each pixel of `h` ({check.shape(field)}); got {check.shape(labels)}. "
-            "Use the label map that the scores were gathered with."
-        )
-    low, high = (int(v) for v in torch.aminmax(labels))
-    if low < 0:
-        raise ValueError(f"`segments` must be at least 0; got {low}. Give every pixel a segment.")
+    labels = check.labels("segments", segments, size=field.shape[-2:])
     strongest = field.abs().reshape(-1, *labels.shape).amax(0).flatten()
-    result = strongest.new_zeros(high + 1)
-    return result.scatter_reduce_(0, labels.long().flatten().to(field.device), strongest, "amax")
+    result = strongest.new_zeros(int(labels.max()) + 1)
+    return result.scatter_reduce_(0, labels.flatten().to(field.device), strongest, "amax")
 
 
 def _diagonal(flat: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ It knows neither models nor pictures: it is handed one function that scores segm
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -13,13 +14,18 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.refine.budget import Purse, Score
 from usu.refine.heterogeneity import boundary_segments, heterogeneity, strengths
-from usu.refine.labels import count, gather, nested, partition, strongest
 from usu.refine.mixing import merge, mixing
 from usu.refine.scale import recentre, unit_scale
 from usu.refine.stop import StopReason, changed
 from usu.types import Array, NDArray
+
+
+class Score(Protocol):
+    """Segments in, raw effects out."""
+
+    def __call__(self, labels: NDArray, which: NDArray, /) -> Array:
+        """Effects (targets, len(which)) of the segments ``which`` of a label map."""
 
 
 class Split(Protocol):
@@ -39,7 +45,6 @@ class Refined:
     segments: tuple[NDArray, ...]
     #: (targets, P) in [0, 1]: the scores of each depth's segments, before merging.
     segment_scores: tuple[Tensor, ...]
-    evaluations: int
     stop_reason: StopReason
 
     @property
@@ -60,8 +65,7 @@ def refine(
     tolerance: float = 1e-3,
     kind: Literal["range", "diagonal"] = "range",
     reach: Literal["pixel", "segment"] = "pixel",
-    evaluations: int | None = None,
-    cost: int = 1,
+    affordable: Callable[[], int | None] = lambda: None,
 ) -> Refined:
     """Scores for a first partition, refined where they change.
 
@@ -80,55 +84,57 @@ def refine(
         kind: of the heterogeneity.
         reach: how far an edge carries the finer scores: ``"pixel"`` (the paper) to the pixels where H is high, a seam
             along the edge; ``"segment"`` to the whole of every segment that has such a pixel.
-        evaluations: the most model evaluations in all. When they run short the most heterogeneous segments come first.
-        cost: evaluations that scoring one segment takes; 0 if it does not depend on the number of segments.
+        affordable: how many more segments ``score`` can be asked about; None: no end to it. When they run short the
+            most heterogeneous segments come first.
 
-    Guarantees: scores in [0, 1]; never more than ``evaluations`` evaluations; label maps nest.
+    Guarantees: scores in [0, 1]; never more segments than are affordable; label maps nest.
 
     >>> halve = lambda labels, which, limit: np.array([[0, 2, 1, 1]])
-    >>> effect = lambda labels, which, budget: (np.array([[0.0, 1.0, 0.8]])[:, which], len(which))
+    >>> effect = lambda labels, which: np.array([[0.0, 1.0, 0.8]])[:, which]
     >>> result = refine(effect, halve, np.array([[0, 0, 1, 1]]), depth=1, reach="segment")
-    >>> result.segment_scores[1].tolist(), result.evaluations, result.stop_reason.name
-    ([[0.0, 1.0, 0.4]], 4, 'DEPTH')
+    >>> result.segment_scores[1].tolist(), result.stop_reason.name
+    ([[0.0, 1.0, 0.4]], 'DEPTH')
     """
-    labels = partition("segments", segments)
-    depth, cost = count("depth", depth), count("cost", cost)
+    labels = check.labels("segments", segments, every=True).cpu().numpy()
+    check.whole_number("depth", depth)
     check.choice("reach", reach, ("pixel", "segment"))
-    _settings(threshold, center, temperature, tolerance, kind)
-    purse = Purse(score, None if evaluations is None else count("evaluations", evaluations))
+    check.choice("kind", kind, ("range", "diagonal"))
+    check.real_number("center", center)
+    check.positive_number("temperature", temperature)
+    check.real_number("threshold", threshold, least=0)
+    check.real_number("tolerance", tolerance, least=0)
 
-    raw = purse.spend(labels, np.arange(labels.max() + 1))
+    raw = _effects(score, labels, np.arange(labels.max() + 1), None)
     scale = unit_scale(raw)
-    levels, values, fields = [labels], [scale(raw)], [gather(scale(raw), labels)]
-    reason = StopReason.DEPTH
+    levels, values, fields = [labels], [scale(raw)], [scale(raw)[:, torch.from_numpy(labels)]]
+    reason = StopReason.EVALUATIONS if depth == 0 and affordable() == 0 else StopReason.DEPTH
     while len(levels) <= depth:
         h = heterogeneity(fields[-1], kind)
         which = boundary_segments(h, labels, threshold)
         if not which.size:
             reason = StopReason.NOTHING_TO_REFINE
             break
-        if purse.short_of(cost):
+        limit = affordable()
+        if limit is not None and limit < 2:  # not the two halves of one segment
             reason = StopReason.EVALUATIONS
             break
         strength = strengths(h, labels).numpy()
         which = which[np.argsort(-strength[which], kind="stable")]
-        limit = purse.children(cost)
-        finer, parent = nested(split(labels.copy(), which, limit), labels)
+        finer, parent = _nested(split(labels.copy(), which, limit), labels)
         families = np.bincount(parent)
         children = np.flatnonzero(families[parent] > 1)
         if limit is not None and len(children) > limit:
-            raise ValueError(
-                f"`split` must make at most {limit} children, its `limit`; got {len(children)}. Split fewer segments."
-            )
+            raise ValueError(f"`split` must make at most {limit} children, its `limit`; got {len(children)}.")
         if not children.size:
             reason = StopReason.NOTHING_TO_REFINE
             break
-        effects = scale.unclipped(purse.spend(finer, children))
+        effects = scale.unclipped(_effects(score, finer, children, len(raw)))
         new = _inherit(values[-1], parent, children, effects, finer)
-        if reach == "segment":
-            h = strongest(h, labels)
-        field = merge(fields[-1], gather(new, finer), mixing(h, center, temperature))
-        cut_short = purse.short_of(cost) and bool((families[which] == 1).any())
+        if reach == "segment":  # every pixel of a segment gets the segment's largest |H|, for each target apart
+            h = torch.stack([strengths(one, labels)[torch.from_numpy(labels)] for one in h])
+        field = merge(fields[-1], new[:, torch.from_numpy(finer)], mixing(h, center, temperature))
+        left = affordable()
+        cut_short = left is not None and left < 2 and bool((families[which] == 1).any())
         settled = not changed(field, fields[-1], tolerance)
         labels = finer
         levels.append(finer)
@@ -137,17 +143,29 @@ def refine(
         if cut_short or settled:
             reason = StopReason.EVALUATIONS if cut_short else StopReason.CONVERGED
             break
-    return Refined(tuple(fields), tuple(levels), tuple(values), purse.spent, reason)
+    return Refined(tuple(fields), tuple(levels), tuple(values), reason)
 
 
-def _settings(threshold: float, center: float, temperature: float, tolerance: float, kind: str) -> None:
-    """Ask now what the steps would ask later: a misspelt word must not cost an hour of model evaluations."""
-    check.choice("kind", kind, ("range", "diagonal"))
-    check.real_number("center", center)
-    check.positive_number("temperature", temperature)
-    for name, value in (("threshold", threshold), ("tolerance", tolerance)):
-        if check.real_number(name, value) < 0:
-            raise ValueError(f"`{name}` must be at least 0; got {value}. Use 0 to refine wherever scores change.")
+def _effects(score: Score, labels: NDArray, which: NDArray, targets: int | None) -> Tensor:
+    """Score ``which``: (targets, len(which)) in float64."""
+    values = check.as_tensor("score's values", score(labels.copy(), which.copy())).detach().to("cpu", torch.float64)
+    if values.ndim != 2 or values.shape[1] != len(which) or targets not in (None, len(values)):
+        raise ValueError(
+            f"`score` must return values of shape {targets or 'targets'} x {len(which)}, one for each target and "
+            f"segment; got {check.shape(values)}."
+        )
+    check.finite("score's values", values)
+    return values
+
+
+def _nested(finer: Array, labels: NDArray) -> tuple[NDArray, NDArray]:
+    """The next level, and the parent of each of its segments."""
+    found = check.labels("split's labels", finer, size=labels.shape, every=True).cpu().numpy()
+    parent = np.zeros(found.max() + 1, dtype=np.int64)
+    parent[found] = labels
+    if (parent[found] != labels).any():
+        raise ValueError("`split` must return labels that nest in those it was given; got a segment that lies in two.")
+    return found, parent
 
 
 def _inherit(old: Tensor, parent: NDArray, children: NDArray, effects: Tensor, labels: NDArray) -> Tensor:

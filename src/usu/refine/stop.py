@@ -14,6 +14,9 @@ class StopReason(str, Enum):
     CONVERGED = "The scores no longer change; a smaller tolerance would refine further."
     DEPTH = "The greatest depth was reached; a greater depth would refine further."
     EVALUATIONS = "The model evaluations are spent; allow more evaluations to refine further."
+    NOTHING_TO_MOVE = (
+        "The coarse map is zero everywhere: there is no mass to move. Try another layer, target or source."
+    )
     NOTHING_TO_REFINE = "No segment is left to split; a lower threshold or more parts would refine further."
 
 
@@ -29,16 +32,9 @@ def changed(new: Array, old: Array, tolerance: float) -> bool:
     >>> changed(torch.tensor([[0.3, 0.0]]), torch.tensor([[0.0, 0.4]]), 0.36)  # the difference is 0.5 / sqrt(2) = 0.354
     False
     """
-    limit = check.real_number("tolerance", tolerance)
-    if limit < 0:
-        raise ValueError(
-            f"`tolerance` must be at least 0; got {tolerance}. Use 0 to go on as long as anything changes."
-        )
+    limit = check.real_number("tolerance", tolerance, least=0)
     left, right = check.as_tensor("new", new).detach(), check.as_tensor("old", old).detach()
     if left.ndim < 2 or left.shape != right.shape:
-        raise ValueError(
-            f"`new` and `old` must both be (..., H, W); got {check.shape(left)} and {check.shape(right)}. "
-            "Compare fields of one picture."
-        )
+        raise ValueError(f"`new` and `old` must both be (..., H, W); got {check.shape(left)} and {check.shape(right)}.")
     squares = (left.double() - right.double()).square().mean((-2, -1))
     return bool((squares.sqrt() > limit).any())

@@ -4,7 +4,6 @@ from usu.score.delete import delete
 from usu.score.gradient import gradient
 from usu.score.locality import needed
 from usu.score.sampled import sampled
-from usu.score.scores import Scores
-from usu.score.unguided import unguided
+from usu.score.segmented import Scores
 
-__all__ = ["Scores", "delete", "gradient", "needed", "sampled", "unguided"]
+__all__ = ["Scores", "delete", "gradient", "needed", "sampled"]

@@ -10,7 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.scores import Scores, chosen, scene
+from usu.score.segmented import Scores, chosen, segmented
 from usu.types import Array
 
 
@@ -48,12 +48,12 @@ def delete(
     tensor([[1., 6.]], dtype=torch.float64)
     """
     check.choice("mode", mode, ("delete", "keep", "both"))
-    parts = scene(engine, image, segments, fill)
+    parts = segmented(engine, image, segments, fill)
     asked, start = chosen(which, parts.segments, parts.count)
-    spent = 0
+    before = engine.meter.spent
     if reference is None and (mode != "keep" or engine.target is None):
         aimed = engine.aim(parts.image)
-        engine, reference, spent = aimed.engine, aimed.values, 1
+        engine, reference = aimed.engine, aimed.values
 
     deleting = len(asked) if mode != "keep" else 0
     keeping = len(asked) if mode != "delete" and len(asked) else 0
@@ -79,4 +79,4 @@ def delete(
     result = start.repeat(targets, 1)
     if effects:
         result[:, asked] = torch.stack(effects).mean(0).T
-    return Scores(result, None, spent + total)
+    return Scores(result, None, engine.meter.spent - before)

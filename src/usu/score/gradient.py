@@ -6,7 +6,7 @@ import torch
 
 from usu.forward import Engine
 from usu.forward.fills import Fill
-from usu.score.scores import Scores, scene
+from usu.score.segmented import Scores, segmented
 from usu.types import Array
 
 
@@ -23,9 +23,9 @@ def gradient(engine: Engine, image: Array, segments: Array, *, fill: Fill = "blu
     >>> gradient(total, torch.tensor([[[1.0, 2.0, 4.0]]]), torch.tensor([[0, 1, 1]]), fill=0).values
     tensor([[1., 6.]], dtype=torch.float64)
     """
-    parts = scene(engine, image, segments, fill)
-    _, slopes = engine.slope(parts.image)
+    parts = segmented(engine, image, segments, fill)
+    known, slopes = engine.slope(parts.image)
     effect = (slopes.double() * (parts.image - parts.filled).double()).sum(1).flatten(1)
     values = torch.zeros(len(effect), parts.count, dtype=torch.float64, device=effect.device)
     values.index_add_(1, parts.segments.flatten(), effect)
-    return Scores(values.cpu(), None, 1)
+    return Scores(values.cpu(), None, 1, known.engine.target)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.score.scores import label_map
 from usu.types import Array
 
 
@@ -23,14 +22,12 @@ def needed(segments: Array, cells: Array, masses: Array) -> Tensor:
     >>> needed(torch.tensor([[0, 1, 1, 1, 2, 2]]), torch.tensor([[0, 0, 1, 1, 2, 2]]), torch.tensor([5.0, 5.0, 5.0]))
     tensor([ True,  True, False])
     """
-    labels, count = label_map(segments)
-    regions, _ = label_map(cells, "cells")
+    labels = check.labels("segments", segments)
+    count = int(labels.max()) + 1
+    regions = check.labels("cells", cells, size=labels.shape)
     mass = check.any_tensor("masses", masses).flatten()
-    if regions.shape != labels.shape or int(regions.max()) >= len(mass):
-        raise ValueError(
-            f"`cells` must have the shape of `segments` ({check.shape(labels)}) and one of {len(mass)} masses per "
-            f"label; got {check.shape(regions)} with labels up to {int(regions.max())}. Pass them as one label map."
-        )
+    if int(regions.max()) >= len(mass):
+        raise ValueError(f"`masses` must hold one number per cell ({int(regions.max()) + 1}); got {len(mass)}.")
     meetings = torch.unique(regions.cpu().flatten() * count + labels.cpu().flatten())
     cell, segment = meetings // count, meetings % count
     decides = (torch.bincount(cell, minlength=len(mass)) > 1) & (mass.detach().cpu() != 0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.scores import Scores, chosen, scene
+from usu.score.segmented import Scores, chosen, segmented
 from usu.types import Array
 
 
@@ -61,25 +61,19 @@ def sampled(
     tensor([[1., 6.]], dtype=torch.float64)
     """
     check.choice("fit", fit, ("ridge", "kernel_shap"))
-    if check.real_number("strength", strength) < 0:
-        raise ValueError(f"`strength` must be at least 0; got {strength}. 0 is plain least squares.")
+    check.real_number("strength", strength, least=0)
     if not 0 < check.real_number("keep_probability", keep_probability) < 1:
-        raise ValueError(f"`keep_probability` must lie between 0 and 1; got {keep_probability}. 0.5 is usual.")
-    parts = scene(engine, image, segments, fill)
+        raise ValueError(f"`keep_probability` must lie between 0 and 1; got {keep_probability}.")
+    parts = segmented(engine, image, segments, fill)
     asked, start = chosen(which, parts.segments, parts.count)
     shapley = fit == "kernel_shap"
     looks = reference is None and (shapley or engine.target is None)
-    groups = evaluations - looks - shapley
-    if isinstance(evaluations, bool) or not isinstance(evaluations, int) or groups < 2:
-        raise ValueError(
-            f"`evaluations` must be a whole number of at least {2 + looks + shapley}; got {evaluations!r}. "
-            "Use about 1.5 times the number of segments."
-        )
+    groups = check.whole_number("evaluations", evaluations, least=2 + looks + shapley) - looks - shapley
     if looks:
         aimed = engine.aim(parts.image)
         engine, reference = aimed.engine, aimed.values
 
-    generator = seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+    generator = check.generator("seed", seed)
     if shapley:
         nothing = torch.zeros(1, len(asked), dtype=torch.bool)
         drawn = torch.cat([_shapley_groups(groups, len(asked), generator), nothing])

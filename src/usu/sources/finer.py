@@ -56,12 +56,14 @@ def finer_maps(engine: Engine, module: nn.Module, picture: Array, cells: int) ->
     >>> [tuple(one.shape) for one in found.maps], float(found.maps[0][0, 0, 0])
     ([(1, 4, 4)], 1.0)
     """
-    with undisturbed(module, engine.device), torch.inference_mode(False), torch.enable_grad():
+    engine.meter.plan(1)
+    with undisturbed(module), torch.inference_mode(False), torch.enable_grad():
         leaf = engine.place(picture).detach().clone().requires_grad_()[None]
         last: dict[tuple[int, int], Heard] = {}
         with listen(module, candidates(module), leaf, only_grids=True, tell=lambda one: remember(one, last)):
             # a copy goes in, because a first layer that works in place may not touch a leaf
             output = module(leaf.clone().to(dtype=engine.dtype))
+            engine.meter.spent += 1
         target = engine.target if engine.target is not None else (top_class(output),)
         values = read(output, target, engine.link, 1)[0]
         levels = [layercams(value, last, cells, again=i + 1 < len(values)) for i, value in enumerate(values)]

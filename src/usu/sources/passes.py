@@ -57,7 +57,7 @@ def with_gradients(model: nn.Module, pictures: Tensor) -> Iterator[torch.device]
     A caller's no_grad() or inference_mode() must not reach in here.
     """
     home = next((parameter.device for parameter in model.parameters()), pictures.device)
-    with undisturbed(model, home), torch.inference_mode(False), torch.enable_grad():
+    with undisturbed(model), torch.inference_mode(False), torch.enable_grad():
         yield home
 
 

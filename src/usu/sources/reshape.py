@@ -75,7 +75,7 @@ def reshape_transform(model: nn.Module, input_size: Sequence[int] | Array | None
     else:
         size = _size_of(model) if input_size is None else _checked_size(input_size)
         example = torch.zeros(1, _channels_of(model), *size)
-    with undisturbed(model, like.device), torch.no_grad(), patch_grids(model) as patches:
+    with undisturbed(model), torch.no_grad(), patch_grids(model) as patches:
         model(example.to(like))
     return ReshapeTransform((example.shape[2], example.shape[3]), frozenset(patches))
 
