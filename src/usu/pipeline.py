@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from usu import _checks as check
 from usu._checks import as_numpy
 from usu.errors import UsuWarning
-from usu.forward import Engine, Model, Progress, Target, engine
+from usu.forward import Engine, Model, Progress, Target
+from usu.forward import engine as engine_of
+from usu.forward.runtime import Runtime, RuntimeName, runtime
 from usu.inputs import Input, agree, call_of, displayable, model_of
 from usu.models.preparation import Geometry
 from usu.operator.arguments import partition_of
@@ -41,6 +43,7 @@ def upsample(
     preset: str | Settings | None = None,
     evaluations: int | None = None,
     seed: int | None = None,
+    engine: RuntimeName | None = None,
     picture: Array | None = None,
     cells: Array | None = None,
     finer: Sequence[Array] | None = None,
@@ -60,6 +63,7 @@ def upsample(
         evaluations: the most model evaluations per picture; None: as the preset has it. Sampled scoring makes exactly
             so many, unless refinement ends before the last depth or no score can change the result (a map of zeros).
         seed: of the random groups; None: as the preset has it.
+        engine: what runs the model for scores: ``"torch"`` (the presets'), ``"onnx"``, ``"compile"`` or ``"auto"``.
         picture: what the segmenter sees, (B,) H x W x 3 in [0, 1]; made from ``image`` by min-max if absent.
         cells: labels of the coarse values' cells, where they are no grid.
         finer: maps of finer layers made elsewhere, (..., h', w') with the leading dimensions of ``coarse``, the next
@@ -77,10 +81,10 @@ def upsample(
     >>> result.evaluations, round(float(result.pixel_map.sum())), bool(result.pixel_map[0, 3] > result.pixel_map[0, 0])
     (32, 16, True)
     """
-    settings = settings_of(preset, evaluations=evaluations, seed=seed)
+    settings = settings_of(preset, evaluations=evaluations, seed=seed, engine=engine)
     start = time.perf_counter()
     call, asked = call_of(coarse, image, target, picture=picture, cells=cells, finer=finer), model_of(model)
-    engines = [engine(asked, given.target, link=settings.link, limit=settings.evaluations) for given in call.inputs]
+    engines = [engine_of(asked, given.target, link=settings.link, limit=settings.evaluations) for given in call.inputs]
     done = [_one(given, own, settings, progress) for given, own in zip(call.inputs, engines, strict=True)]
     for number, given in enumerate(call.inputs):
         if given.empty:
@@ -107,6 +111,8 @@ def upsample(
             "preset": settings.name,
             "settings": settings.described(),
             "model": _name(asked),
+            "engine": ", ".join(sorted({d.runtime.name for d in done})),
+            "notes": sorted({d.runtime.note for d in done} - {""}),
             "target": targets,
             "versions": versions(),
         },
@@ -310,11 +316,17 @@ class _Done:
     field: Tensor
     scored: Scored
     mass_error: float
+    runtime: Runtime
 
 
 def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | None) -> _Done:
     asked, finer = finer_of(given, asked, settings)
-    scored = scores_of(given, asked, settings, targets=len(finer[0]) if finer else None, progress=progress)
+    # the scores of a gradient, and no scores at all, have no use for another runtime than torch
+    fast = settings.engine if settings.scoring in ("sampled", "delete") and not given.empty else "torch"
+    runs = runtime(asked.model, given.image, fast)
+    scored = scores_of(
+        given, asked.run_by(runs.model), settings, targets=len(finer[0]) if finer else None, progress=progress
+    )
     # a callable target may turn out to hold several
     several = given.several or len(scored.field) > 1
     agree(given.coarse.numel() // len(given.partition.sizes), len(scored.field))
@@ -322,7 +334,7 @@ def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | N
     finer = tuple(level if several else level[0] for level in finer)
     result = map_of(given.coarse, field, settings, cells=given.cells, finer=finer)
     error = mass_error_of(result, given.coarse, field, settings, cells=given.cells)
-    return _Done(result, field, scored, error)
+    return _Done(result, field, scored, error, runs)
 
 
 def _coarse(model: Any, images: Tensor, target: Any, source: str | Array, layer: Any, *, finer: bool) -> CoarseMap:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from usu import _checks as check
 from usu.forward.fills import Fill, fill_named
 from usu.forward.outputs import Link, checked_link
+from usu.forward.runtime import RUNTIMES, RuntimeName
 from usu.operator.potentials import checked_potential
 from usu.operator.redistribute import Budget, SoftPrior, checked_budget, checked_gain
 from usu.segment import Segmenter, Slic
@@ -17,7 +18,7 @@ from usu.segment import Segmenter, Slic
 #: A little smoothing, or segments fray along fur and grain.
 _SLIC = Slic(smoothing=1.0)
 #: How the map is made, as against what it is: presets that differ in these alone have one name.
-_HOW = ("evaluations", "seed")
+_HOW = ("evaluations", "seed", "engine")
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Settings:
     trace: float = 0.0
     #: Of the random groups.
     seed: int = 0
+    #: What runs the model for scores: ``"torch"``, ``"onnx"``, ``"compile"`` or ``"auto"``; see `usu.forward.runtime`.
+    engine: RuntimeName = "torch"
 
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
@@ -117,7 +120,8 @@ class Settings:
         return {name: value if isinstance(value, plain) else repr(value) for name, value in values.items()}
 
 
-_WORDS = {
+_WORDS: dict[str, tuple[str, ...]] = {
+    "engine": RUNTIMES,
     "scoring": ("sampled", "delete", "gradient", "none"),
     "mode": ("delete", "keep", "both"),
     "fit": ("ridge", "kernel_shap"),
@@ -158,12 +162,13 @@ def settings_of(
     default: str = UPSAMPLE_DEFAULT,
     evaluations: int | None = None,
     seed: int | None = None,
+    engine: RuntimeName | None = None,
 ) -> Settings:
-    """A preset by its name, or the settings themselves; with other evaluations or another seed where they are given."""
+    """A preset by its name, or the settings themselves; with other evaluations, seed or engine where they are given."""
     settings = preset
     if not isinstance(settings, Settings):
         name = default if settings is None else settings
         check.choice("preset", name, tuple(PRESETS))
         settings = PRESETS[name]
-    changes: dict[str, Any] = {"evaluations": evaluations, "seed": seed}
+    changes: dict[str, Any] = {"evaluations": evaluations, "seed": seed, "engine": engine}
     return replace(settings, **{name: value for name, value in changes.items() if value is not None})

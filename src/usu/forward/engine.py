@@ -74,6 +74,12 @@ class Engine:
     #: Shared by all engines made of this one with `dataclasses.replace`.
     meter: Meter = field(default_factory=Meter, compare=False)
 
+    def run_by(self, model: Model) -> Engine:
+        """The same question, asked of another form of the model; the meter counts on."""
+        if model is self.model:
+            return self
+        return replace(engine(model, self.target, link=self.link, chunk=self.chunk), meter=self.meter)
+
     def aim(self, picture: Array) -> Reference:
         """One pass on the picture itself: fixes the target where it was None, and gives the value to compare with."""
         image = self.place(picture)
