@@ -1,10 +1,14 @@
-"""Errors a caller may want to catch by name. Bad values are plain ``ValueError`` and ``TypeError``."""
+"""Errors and warnings a caller may want to catch by name. Bad values are plain ``ValueError`` and ``TypeError``."""
 
 from __future__ import annotations
 
 
 class UsuError(Exception):
     """Any error that is ours and not about one bad argument."""
+
+
+class UsuWarning(UserWarning):
+    """Any warning that is ours."""
 
 
 class MissingExtraError(UsuError, ImportError):

@@ -15,8 +15,8 @@ from tests.integrations.grad_cam_oracle import (
     QUICK,
     assert_close,
     cell_sums,
+    library_maps,
     nearest,
-    overheard,
     small_network,
     small_pictures,
 )  # fmt: skip
@@ -43,7 +43,7 @@ def test_constant_scores_give_the_raw_map(pytorch_grad_cam, method, layers):
         pytest.skip("this version does not have it")
     cam = wrap(made(pytorch_grad_cam, method, *layers), scale="mass", preset=EVEN)
     state = np.random.get_state()
-    raw = overheard(cam.cam, small_pictures())
+    raw = library_maps(cam.cam, small_pictures())
     np.random.set_state(state)  # of RandomCAM
     assert [m.shape for m in raw] == [(2, 12, 12), (2, 6, 6)][-len(layers) :]
     for mine, theirs in zip(coarse_maps(cam.cam, small_pictures()), raw, strict=True):
@@ -56,7 +56,7 @@ def test_constant_scores_give_the_raw_map(pytorch_grad_cam, method, layers):
 @pytest.mark.parametrize("method", ["GradCAM", "LayerCAM", "FinerCAM", "HiResCAM", "ShapleyCAM"])
 def test_eigen_smooth(pytorch_grad_cam, method):
     cam = made(pytorch_grad_cam, method)
-    (plain,), (smooth,) = (overheard(cam, small_pictures(), eigen_smooth=on) for on in (False, True))
+    (plain,), (smooth,) = (library_maps(cam, small_pictures(), eigen_smooth=on) for on in (False, True))
     (ours,) = coarse_maps(cam, small_pictures(), eigen_smooth=True)
     assert_close(ours, smooth)
     assert not np.allclose(smooth, plain)
@@ -68,7 +68,7 @@ def test_aug_smooth_is_the_mean_of_raw_maps_turned_back(pytorch_grad_cam):
     wanted: list[list[np.ndarray]] = [[], []]
     for flip in (False, True):
         for factor in (0.9, 1, 1.1):
-            for i, m in enumerate(overheard(cam, (images.flip(-1) if flip else images) * factor, targets)):
+            for i, m in enumerate(library_maps(cam, (images.flip(-1) if flip else images) * factor, targets)):
                 wanted[i].append(m[:, :, ::-1] if flip else m)
     for ours, theirs in zip(coarse_maps(cam, images, targets, aug_smooth=True), wanted, strict=True):
         assert_close(ours, np.mean(theirs, axis=0))
@@ -98,7 +98,7 @@ def test_transforms_that_change_the_size_are_refused(pytorch_grad_cam):
     )
     cam = made(pytorch_grad_cam, "GradCAM")
     cam.tta_transforms = [same, double]
-    with pytest.raises(ValueError, match="`tta_transforms` must keep the size"):
+    with pytest.raises(ValueError, match="`tta_transforms`"):
         coarse_maps(cam, small_pictures(), aug_smooth=True)
 
 
@@ -106,11 +106,11 @@ def test_finercam_options(pytorch_grad_cam):
     model = small_network()
     cam, images = pytorch_grad_cam.FinerCAM(model, [model[6]]), small_pictures()
     options = {"alpha": 0.6, "comparison_categories": [2, 4], "target_idx": 3}
-    assert_close(coarse_maps(cam, images, **options)[0], overheard(cam, images, **options)[0])
+    assert_close(coarse_maps(cam, images, **options)[0], library_maps(cam, images, **options)[0])
     assert not np.allclose(coarse_maps(cam, images, **options)[0], coarse_maps(cam, images)[0])
-    with pytest.raises(ValueError, match="`alpha` must be left to FinerCAM without `targets`; got alpha for GradCAM"):
+    with pytest.raises(ValueError, match=r"`alpha` .* got it for GradCAM"):
         coarse_maps(made(pytorch_grad_cam, "GradCAM"), images, alpha=0.5)
-    with pytest.raises(ValueError, match=r"`target_idx` must .*; got target_idx for FinerCAM with targets"):
+    with pytest.raises(ValueError, match=r"`target_idx` .* got it for FinerCAM with targets"):
         wrap(cam)(images, [1, 2], target_idx=3)
 
 
@@ -119,7 +119,7 @@ def test_finercam_scores_what_it_explains(pytorch_grad_cam):
     cam = wrap(pytorch_grad_cam.FinerCAM(model, [model[6]]), preset=QUICK, scale="mass")
     images = small_pictures(1)
     ours = cam(images)
-    (target,) = overheard_targets(cam.cam, images)
+    (target,) = library_targets(cam.cam, images)
     (raw,) = coarse_maps(cam.cam, images)
     wanted = upsample_layers(
         [torch.from_numpy(raw)],
@@ -132,7 +132,7 @@ def test_finercam_scores_what_it_explains(pytorch_grad_cam):
     assert cam.last.provenance["target"] == ("FinerWeightedTarget",)
 
 
-def overheard_targets(cam: Any, images: torch.Tensor) -> list[Any]:
+def library_targets(cam: Any, images: torch.Tensor) -> list[Any]:
     found: list[Any] = []
     compute = cam.base_cam.compute_cam_per_layer
 
@@ -152,7 +152,7 @@ def test_refinecam_multiplies_unit_maps(pytorch_grad_cam):
     model = small_network()
     layers = [model[2], model[6]]
     cam = wrap(pytorch_grad_cam.RefineCAM(model, layers), preset=EVEN)
-    raw = [overheard(base, small_pictures())[0] for base in cam.cam.base_cam_per_layer]
+    raw = [library_maps(base, small_pictures())[0] for base in cam.cam.base_cam_per_layer]
     units = []
     for m in raw:
         field = nearest(np.maximum(m, 0), SIZE)
@@ -167,11 +167,11 @@ def test_refinecam_multiplies_unit_maps(pytorch_grad_cam):
     for base, ours in zip(
         cam.cam.base_cam_per_layer, coarse_maps(cam.cam, small_pictures(), eigen_smooth=True), strict=True
     ):
-        assert_close(ours, overheard(base, small_pictures(), eigen_smooth=True)[0])
+        assert_close(ours, library_maps(base, small_pictures(), eigen_smooth=True)[0])
     with cam:
         pass
     assert not model[2]._forward_hooks
-    with pytest.raises(ValueError, match="`scale` must be 'unit' for RefineCAM"):
+    with pytest.raises(ValueError, match="`scale`"):
         wrap(cam.cam, scale="mass")
 
 
@@ -205,7 +205,7 @@ def test_fullgrad_sums_its_layers_and_refuses_unused_ones(pytorch_grad_cam):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.used(x)
 
-    with pytest.raises(ValueError, match="`model` must use each of its 5 layers with a bias once for FullGrad; got gr"):
+    with pytest.raises(ValueError, match="`model` must use each of its 5 layers"):
         coarse_maps(pytorch_grad_cam.FullGrad(Half(), []), small_pictures())
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from usu import _checks as check
+from usu.errors import UsuWarning
 from usu.pipeline import upsample
 from usu.settings import Settings
 from usu.sources import gradcam
@@ -33,18 +34,13 @@ class ExplainFunc:
         """(B, 1, H, W), un-normalised: the metric scales if it wants to. Quantus names ``device``; nothing is moved."""
         images = check.as_tensor("inputs", inputs)
         if images.ndim != 4:
-            raise ValueError(
-                f"`inputs` must be pictures with channels first, B x C x H x W; got {check.shape(images)}. "
-                "Move the channels before the metric is called."
-            )
+            raise ValueError(f"`inputs` must be pictures, B x C x H x W; got {check.shape(images)}.")
         weight = next((w for w in model.parameters() if w.is_floating_point()), None)
         if weight is not None:  # Quantus makes float64 of pictures here and there
             images = images.to(weight)
         classes = [int(goal) for goal in np.asarray(targets).reshape(-1)]
         if len(classes) != len(images):
-            raise ValueError(
-                f"`targets` must be one class per picture ({len(images)}); got {len(classes)}. Pass the labels."
-            )
+            raise ValueError(f"`targets` must be one class per picture ({len(images)}); got {len(classes)}.")
         coarse = check.as_tensor("source", self._coarse(model, images, classes))
         done = upsample(coarse, images, model, classes, preset=self.preset, evaluations=self.evaluations, device=device)
         return done.pixel_map.detach().cpu().numpy()[:, None]
@@ -54,7 +50,7 @@ class ExplainFunc:
             return self.source(model, images, classes)
         found = gradcam(model, images, classes, layer=self.layer)
         for note in found.notes:  # a metric has no place for remarks, and a map of zeros spoils its mean
-            warnings.warn(note, stacklevel=3)
+            warnings.warn(note, UsuWarning, stacklevel=3)
         return found.values
 
 
@@ -82,7 +78,5 @@ def explain_func(
     (2, 1, 8, 8)
     """
     if source != "gradcam" and not callable(source):
-        raise ValueError(
-            f"`source` must be 'gradcam' or a callable (model, images, classes); got {source!r}. Check the spelling."
-        )
+        raise ValueError(f"`source` must be 'gradcam' or a callable (model, images, classes); got {source!r}.")
     return ExplainFunc(source, layer, preset, evaluations)
