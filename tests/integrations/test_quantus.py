@@ -68,6 +68,20 @@ def test_a_metric_explains_with_it(quantus, net, pictures, metric):
     assert before == [(m.training, len(m._forward_hooks)) for m in net.modules()]
 
 
+def test_evaluate_takes_it(quantus, net, pictures):
+    """quantus.evaluate hands the name of the method over, and whatever its users have in `explain_func_kwargs`."""
+    explained = explain_func(preset=QUICK)
+    metric = quiet(quantus.Sparseness)
+    settings = {"device": "cpu", "img_size": 48, "nr_channels": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = quantus.evaluate(
+            {"sparse": metric}, {"usu": explained}, net, pictures, TARGETS, explain_func_kwargs=settings
+        )
+        wanted = metric(net, pictures, TARGETS, a_batch=explained(net, pictures, TARGETS))
+    np.testing.assert_allclose(found["usu"]["sparse"], wanted)
+
+
 def test_a_metric_that_randomises_the_model(quantus, net, pictures):
     """Copies of the model with other weights are handed over; the layer is found in them by its name."""
     models: list[nn.Module] = []

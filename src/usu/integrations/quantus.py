@@ -30,8 +30,28 @@ class ExplainFunc:
     preset: str | Settings | None
     evaluations: int | None
 
-    def __call__(self, model: nn.Module, inputs: Array, targets: Array, *, device: str | None = None) -> NDArray:
-        """(B, 1, H, W), un-normalised: the metric scales if it wants to. Quantus names ``device``; nothing is moved."""
+    def __call__(
+        self,
+        model: nn.Module,
+        inputs: Array,
+        targets: Array,
+        *,
+        device: str | None = None,
+        method: str | None = None,
+        img_size: int | None = None,
+        nr_channels: int | None = None,
+    ) -> NDArray:
+        """(B, 1, H, W), un-normalised: the metric scales if it wants to.
+
+        Args:
+            model: what is explained.
+            inputs: (B, C, H, W).
+            targets: one class per picture.
+            device: where batches go if the model does not tell. Metrics pass it.
+            method: the name in ``xai_methods``, which `quantus.evaluate` always passes; not used.
+            img_size: as in the ``explain_func_kwargs`` of Quantus' tutorials; not used, ``inputs`` tells.
+            nr_channels: as ``img_size``.
+        """
         images = check.as_tensor("inputs", inputs)
         if images.ndim != 4:
             raise ValueError(f"`inputs` must be pictures, B x C x H x W; got {check.shape(images)}.")
