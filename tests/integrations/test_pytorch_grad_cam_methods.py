@@ -29,6 +29,8 @@ METHODS = (
     "AblationCAM", "GradCAMElementWise", "EigenGradCAM", "SegEigenCAM", "FEM", "KPCA_CAM", "RandomCAM",
 )  # fmt: skip
 SIZE = (24, 24)
+#: The fast preset without what makes it one.
+BILINEAR = replace(PRESETS["fast"], base="bilinear")
 
 
 def made(package: Any, method: str, *layers: int, seed: int = 0) -> Any:
@@ -241,6 +243,27 @@ def test_twice_the_same_layer_is_that_layer_upsampled(preset):
     assert float(layer.min()) < 0 < float(layer.max())
     torch.testing.assert_close(ours.pixel_map, alone.pixel_map)
     assert ours.evaluations == alone.evaluations
+
+
+def test_without_scores_layers_follow_finer_ones(pytorch_grad_cam):
+    """The fast preset: a coarse target layer follows a finer one; layers of one size follow the model's finer layer."""
+    images = small_pictures()
+    cam = wrap(made(pytorch_grad_cam, "GradCAM", 2, 6), scale="mass", preset="fast")
+    model, (fine, coarse) = cam.cam.model, coarse_maps(cam.cam, images, [1, 3])
+    assert (coarse.shape, fine.shape) == ((2, 6, 6), (2, 12, 12))
+    smooth = [upsample(m, images, model, [1, 3], preset=BILINEAR).pixel_map for m in (coarse, fine)]
+    led = upsample(coarse, images, model, [1, 3], preset="fast", finer=[fine]).pixel_map
+    assert_close(cam(images, [1, 3]), (led + smooth[1]) / 2)
+    assert np.abs(led - smooth[0]).max() > 0.05 * np.abs(led).max()
+    assert cam.last.evaluations == 0
+
+    cam = wrap(made(pytorch_grad_cam, "GradCAM", 4, 6), scale="mass", preset="fast")
+    ours, maps = cam(images, [1, 3]), coarse_maps(cam.cam, images, [1, 3])
+    parts = [upsample(m, images, cam.cam.model, [1, 3], preset="fast") for m in maps]
+    assert_close(ours, (parts[0].pixel_map + parts[1].pixel_map) / 2)
+    assert cam.last.evaluations == 4, "one pass per layer and picture"
+    with pytest.raises(ValueError, match=r"`model` .* finer"):
+        wrap(made(pytorch_grad_cam, "GradCAM", 1, 2), preset="fast")(images)
 
 
 def test_nothing_to_redistribute_costs_nothing():

@@ -17,6 +17,7 @@ from usu.forward import Model, Progress
 from usu.integrations._grad_cam import for_scoring, handles_of, is_a, is_fullgrad, layer_maps, members
 from usu.integrations._hooks import without_hooks
 from usu.integrations._layered import unit, upsample_layers
+from usu.pipeline import upsample
 from usu.results import Upsampled
 from usu.settings import Settings, settings_of
 from usu.types import Array, NDArray
@@ -56,6 +57,7 @@ def wrap(
         With constant scores (and no ``base``) the map is nearest-exact of the layer's raw map to 1e-6. With a budget of
         ``"cell"`` every cell keeps its mass; ``last.mass_error`` is the measured error. Several target layers are
         scored once and averaged (FullGrad: summed) with their masses; RefineCAM multiplies them, so it has no mass.
+        Without scores (``"fast"``) a target layer follows the finer ones, or the model's own if there are none.
         The model's mode, hooks, gradients and random numbers are as before, also after an exception.
     """
     members(cam)
@@ -122,11 +124,15 @@ class Redistributed:
         how: Literal["mean", "sum", "product"] = "sum" if is_fullgrad(bases[0]) else "mean"
         how = "product" if is_a(self.cam, "RefineCAM") else how
         model, goals = bases[0].model if self.model is None else self.model, [for_scoring(target) for target in used]
+        settings = settings_of(self.preset)
         with without_hooks(handles_of(bases)):
-            result = upsample_layers(
-                layers, images.detach(), model, goals, combine=how, preset=self.preset, evaluations=self.evaluations,
-                picture=picture, seed=self.seed, progress=self.progress,
-            )  # fmt: skip
+            if len(layers) > 1 and settings.scoring == "none" and settings.base == "layers":
+                result = _without_scores(layers, images.detach(), model, goals, settings, how)
+            else:
+                result = upsample_layers(
+                    layers, images.detach(), model, goals, combine=how, preset=self.preset,
+                    evaluations=self.evaluations, picture=picture, seed=self.seed, progress=self.progress,
+                )  # fmt: skip
         source = {"cam": type(self.cam).__name__, "layers": [tuple(m.shape[1:]) for m in maps]}
         self.last = replace(result, provenance={**result.provenance, "source": source})
         shown = unit(result.pixel_map) if self.scale == "unit" else result.pixel_map
@@ -184,6 +190,29 @@ def coarse_maps(
         cam, _batch(input_tensor), targets, aug_smooth=aug_smooth, eigen_smooth=eigen_smooth, alpha=alpha,
         comparison_categories=comparison_categories, target_idx=target_idx,
     )[0]  # fmt: skip
+
+
+def _without_scores(
+    layers: Sequence[Tensor], images: Tensor, model: Model, targets: list[Any], settings: Settings, how: str
+) -> Upsampled[Tensor]:
+    """Each layer's mass where the finer target layers are; of the finest there is only the smooth map.
+
+    Where no target layer is finer than another, each follows the model's own finer layers.
+    """
+    most, least = (of(layer[0].numel() for layer in layers) for of in (max, min))
+    parts = []
+    for layer in layers:
+        finer = sorted((other for other in layers if other[0].numel() > layer[0].numel()), key=lambda m: m[0].numel())
+        own = settings if finer or most == least else replace(settings, base="bilinear")
+        parts.append(upsample(layer, images, model, targets, preset=own, finer=finer or None))
+    maps = torch.stack([unit(part.pixel_map) if how == "product" else part.pixel_map for part in parts])
+    return replace(
+        parts[0],
+        pixel_map=maps.prod(0) if how == "product" else maps.mean(0) if how == "mean" else maps.sum(0),
+        evaluations=sum(part.evaluations for part in parts),
+        mass_error=max(part.mass_error for part in parts),
+        seconds=sum(part.seconds for part in parts),
+    )
 
 
 def _batch(input_tensor: Any) -> Tensor:
