@@ -288,3 +288,24 @@ def test_a_wrong_mass_is_measured(monkeypatch):
     wrong = replace(found, mass_error=0.5, pixel_map=torch.ones(1, 12, 12))
     monkeypatch.setattr(_layered, "upsample", lambda *args, **settings: wrong)
     assert upsample_layers(layers[:1], image, lambda x: x, 0).mass_error == 0.5
+
+
+@pytest.mark.parametrize("method", ["GradCAM", "FinerCAM", "EigenCAM", "AblationCAM", "RefineCAM"])
+@pytest.mark.parametrize("targets", [None, [1, 3]])
+def test_a_model_in_bfloat16(pytorch_grad_cam, method, targets):
+    images = small_pictures()
+    models = small_network(), small_network().bfloat16()
+    wide, narrow = (wrap(getattr(pytorch_grad_cam, method)(m, [m[6]]), preset=QUICK) for m in models)
+    hooks = [list(module._forward_hooks) for module in models[1].modules()]
+    ours, wanted = narrow(images.bfloat16(), targets), wide(images, targets)
+    assert hooks == [list(module._forward_hooks) for module in models[1].modules()]
+    assert np.corrcoef(ours.ravel(), wanted.ravel())[0, 1] > 0.95
+    assert narrow.last.mass_error < 1e-5
+
+
+@pytest.mark.parametrize("method", ["ShapleyCAM", "ScoreCAM"])
+def test_bfloat16_where_the_library_cannot(pytorch_grad_cam, method):
+    model = small_network().bfloat16()
+    cam = wrap(getattr(pytorch_grad_cam, method)(model, [model[6]]), preset=QUICK)
+    with pytest.raises(TypeError, match=rf"`input_tensor` must not be bfloat16 for {method}"):
+        cam(small_pictures().bfloat16(), [1, 3])

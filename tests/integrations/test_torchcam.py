@@ -285,3 +285,14 @@ def test_mistakes_are_named(net, images):
             wrapped(CLASSES, scores)
         with pytest.raises(ValueError, match=r"`image` .* 2 maps"):
             wrapped(CLASSES, scores, image=images[:1])
+
+
+def test_a_model_in_bfloat16(net, images):
+    with wrap(methods.GradCAM(net, "late"), preset=QUICK) as extractor:
+        (wanted,) = extractor(CLASSES, net(images), normalized=False)
+    net.bfloat16()
+    with wrap(methods.GradCAM(net, "late"), preset=QUICK) as extractor:
+        (ours,) = extractor(CLASSES, net(images.bfloat16()), normalized=False)
+    assert ours.dtype == torch.bfloat16
+    assert float(torch.corrcoef(torch.stack([ours.float().flatten(), wanted.flatten()]))[0, 1]) > 0.95
+    assert torch.allclose(ours.float().sum((1, 2)), wanted.sum((1, 2)), rtol=0.05)

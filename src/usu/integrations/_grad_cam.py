@@ -98,11 +98,21 @@ def layer_maps(
     # a caller's no_grad() or inference_mode() must not reach in here
     with torch.inference_mode(False), torch.enable_grad(), undisturbed(model, device), restored(model):
         pictures = images.detach().to(device).clone()
-        if aug_smooth:  # all augmentations for the targets of the picture itself
-            goals = run(pictures, None)[1] if goals is None else goals
-            maps = _augmented(lambda changed: run(changed, goals)[0], bases[0].tta_transforms, pictures)
-        else:
-            maps, goals = run(pictures, goals)
+        if images.dtype == torch.bfloat16:
+            model.register_forward_hook(_in_float)
+        try:
+            if aug_smooth:  # all augmentations for the targets of the picture itself
+                goals = run(pictures, None)[1] if goals is None else goals
+                maps = _augmented(lambda changed: run(changed, goals)[0], bases[0].tta_transforms, pictures)
+            else:
+                maps, goals = run(pictures, goals)
+        except (TypeError, RuntimeError) as error:
+            if images.dtype != torch.bfloat16 or "BFloat16" not in str(error):
+                raise
+            raise TypeError(
+                f"`input_tensor` must not be bfloat16 for {type(cam).__name__}, which computes with numpy; got it. "
+                "Convert model and pictures with .float()."
+            ) from error
     for found in maps:
         if found.ndim != 3 or len(found) != len(images):
             raise ValueError(
@@ -110,6 +120,11 @@ def layer_maps(
                 f"{type(cam).__name__}. For a transformer pass reshape_transform when you make it."
             )
     return maps, list(goals)
+
+
+def _in_float(_module: Any, _given: Any, output: Any) -> Any:
+    """The library makes numpy arrays of the model's output, and numpy has no bfloat16."""
+    return output.float() if isinstance(output, Tensor) and output.dtype == torch.bfloat16 else output
 
 
 def _one_per_picture(targets: Any, count: int) -> list[Any] | None:
