@@ -358,24 +358,23 @@ def test_a_compiled_model_gives_the_scores(gradcam):
 
 @pytest.mark.parametrize("method", ["GradCAM", "ShapleyCAM", "FullGrad"])
 def test_memory_does_not_grow(pytorch_grad_cam, method):
-    """One picture's activations are 4 MB, so that 40 of them would be seen."""
+    """One picture's activations are 4 MB, so that 25 of them would be seen."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(8), nn.Tanh(), nn.Flatten())
     model.append(nn.Linear(64 * 64, 3))
     layers = [] if method == "FullGrad" else [model[3]]
-    cam = wrap(
-        getattr(pytorch_grad_cam, method)(model, layers), scale="mass", preset=replace(EVEN, segmenter=segment.Grid())
-    )
+    quick = replace(EVEN, segmenter=segment.Grid(), edges="segments")
+    cam = wrap(getattr(pytorch_grad_cam, method)(model, layers), scale="mass", preset=quick)
     images = torch.randn(1, 1, 128, 128)
 
     def alive() -> int:
         gc.collect()
         return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
 
-    for _ in range(5):
+    for _ in range(3):
         cam(images)
     before, memory = alive(), resident()
-    for _ in range(40):
+    for _ in range(25):
         cam(images)
     assert resident() - memory < 60e6
     assert alive() <= before

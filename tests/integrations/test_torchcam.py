@@ -223,7 +223,8 @@ def test_the_picture_is_the_last_one_the_model_was_given(net, images):
 
 def test_no_memory_of_earlier_calls(net, images):
     counts = []
-    with wrap(methods.GradCAM(net, "late"), preset=EVEN) as extractor:
+    quick = replace(EVEN, segmenter=usu.segment.Grid(), edges="segments")
+    with wrap(methods.GradCAM(net, "late"), preset=quick) as extractor:
         for _ in range(2):
             for _ in range(15):
                 extractor(4, net(images[:1]))
