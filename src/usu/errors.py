@@ -1,10 +1,14 @@
-"""Errors a caller may want to catch by name. Bad values are plain ``ValueError`` and ``TypeError``."""
+"""Errors and warnings a caller may want to catch by name. Bad values are plain ``ValueError`` and ``TypeError``."""
 
 from __future__ import annotations
 
 
 class UsuError(Exception):
     """Any error that is ours and not about one bad argument."""
+
+
+class UsuWarning(UserWarning):
+    """Anything of ours that a person should know before believing a result."""
 
 
 class MissingExtraError(UsuError, ImportError):
@@ -28,7 +32,3 @@ class UnreadablePictureError(UsuError):
 
 class ModelLoadError(UsuError):
     """A model asked for by name, file or folder cannot be made."""
-
-
-class UsuWarning(UserWarning):
-    """Anything of ours that a person should know before believing a result."""

@@ -1,4 +1,4 @@
-"""What pytorch-grad-cam itself computes before it scales, overheard while it runs unchanged; and a small network."""
+"""What pytorch-grad-cam itself computes before it scales, recorded while it runs unchanged; and a small network."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ QUICK = replace(PRESETS["cell"], evaluations=12, parts=9)
 CLOSE = 1e-6
 
 
-def overheard(cam: Any, images: torch.Tensor, targets: Any = None, **settings: Any) -> list[np.ndarray]:
+def library_maps(cam: Any, images: torch.Tensor, targets: Any = None, **settings: Any) -> list[np.ndarray]:
     """The library's raw maps, one (B, h, w) per layer."""
     if hasattr(cam, "bias_data"):
-        return overheard_fullgrad(cam, images, targets)
+        return library_fullgrad(cam, images, targets)
     base = getattr(cam, "base_cam", cam)
     found = []
     compute = base.get_cam_image
@@ -37,7 +37,7 @@ def overheard(cam: Any, images: torch.Tensor, targets: Any = None, **settings: A
     return found
 
 
-def overheard_fullgrad(cam: Any, images: torch.Tensor, targets: Any) -> list[np.ndarray]:
+def library_fullgrad(cam: Any, images: torch.Tensor, targets: Any) -> list[np.ndarray]:
     import pytorch_grad_cam.fullgrad_cam as module
 
     found = []

@@ -12,6 +12,7 @@ from skimage.segmentation import slic
 from skimage.transform import resize
 
 import usu
+from tests.integrations.grad_cam_oracle import QUICK
 from usu.integrations.arrays import from_heatmap, from_rise, from_saliency, from_superpixels
 
 PICTURE = resize(chelsea(), (40, 52), anti_aliasing=True)
@@ -37,7 +38,7 @@ def test_lime_weights_become_masses(segments):
     known = np.unique(segments).tolist()
     pairs = [(known[3], 0.7), (known[0], -0.4), (known[5], 0.1)]
     coarse, cells = from_superpixels(pairs, segments)
-    result = usu.upsample(coarse, IMAGE, reddest, 0, cells=cells, evaluations=60)
+    result = usu.upsample(coarse, IMAGE, reddest, 0, cells=cells, preset=QUICK)
     found = sums(result.pixel_map, segments)
     wanted = {label: dict(pairs).get(label, 0.0) for label in known}
     assert found == pytest.approx(wanted, abs=1e-12)
@@ -103,7 +104,7 @@ def test_heatmap_regions_against_a_naive_fill():
 def test_xrai_like_regions_keep_their_mass_through_the_pipeline(segments):
     heatmap = np.round(np.sin(segments.astype(float)), 3)
     coarse, cells = from_heatmap(heatmap)
-    result = usu.upsample(coarse, IMAGE, reddest, 0, cells=cells, evaluations=60)
+    result = usu.upsample(coarse, IMAGE, reddest, 0, cells=cells, preset=QUICK)
     assert sums(result.pixel_map, cells) == pytest.approx(sums(heatmap, cells))
     assert not np.allclose(result.pixel_map, heatmap)
 
@@ -144,7 +145,7 @@ def test_rise_finds_what_the_model_sees():
     kept = torch.nn.functional.interpolate(grids[:, None], IMAGE.shape[1:], mode="nearest-exact")
     coarse = from_rise(grids, reddest(IMAGE * kept)[:, 0], survival=0.5, centred=True)
     assert float(coarse[:, :2].min()) > float(coarse[:, 2:].abs().max())
-    result = usu.upsample(coarse, IMAGE, reddest, 0, evaluations=60)
+    result = usu.upsample(coarse, IMAGE, reddest, 0, preset=QUICK)
     assert result.mass_error < 1e-5
 
 
@@ -156,20 +157,20 @@ LABELS = np.array([[0, 0, 1], [0, 2, 2]])
     [
         (lambda: from_superpixels([1.0, 2.0], LABELS), TypeError, "pairs"),
         (lambda: from_superpixels({285: [(0, 0.5)]}, LABELS), TypeError, "local_exp"),
-        (lambda: from_superpixels([(5, 1.0)], LABELS), ValueError, "label 5"),
-        (lambda: from_superpixels([(0, np.nan)], LABELS), ValueError, "finite"),
+        (lambda: from_superpixels([(5, 1.0)], LABELS), ValueError, "`values` .* label 5"),
+        (lambda: from_superpixels([(0, np.nan)], LABELS), ValueError, "`values` must be finite"),
         (lambda: from_superpixels(np.ones(3), LABELS + 1), ValueError, "labels from 1 to 3"),
         (lambda: from_superpixels(np.ones(3), LABELS - 1), ValueError, "labels from -1 to 1"),
-        (lambda: from_superpixels(np.ones(5), LABELS), ValueError, "label 3"),
-        (lambda: from_superpixels(np.ones(3), LABELS.astype(float)), TypeError, "integers"),
-        (lambda: from_superpixels(np.ones(3), LABELS[0]), ValueError, "H x W"),
+        (lambda: from_superpixels(np.ones(5), LABELS), ValueError, "`values` .* label 3"),
+        (lambda: from_superpixels(np.ones(3), LABELS.astype(float)), TypeError, "`labels`"),
+        (lambda: from_superpixels(np.ones(3), LABELS[0]), ValueError, "`labels`"),
         (lambda: from_superpixels(np.ones(3), LABELS, coarse_is="sum"), ValueError, "coarse_is"),
-        (lambda: from_heatmap(np.ones((2, 2, 3))), ValueError, "Sum over its channels"),
+        (lambda: from_heatmap(np.ones((2, 2, 3))), ValueError, "`heatmap`"),
         (lambda: from_heatmap(np.full((2, 2), np.inf)), ValueError, "finite"),
-        (lambda: from_saliency(np.ones((2, 2)), (3, 1)), ValueError, "got 3 x 1"),
-        (lambda: from_saliency(np.ones(2), (1, 1)), ValueError, "Pass a map"),
-        (lambda: from_rise(np.ones((2, 2)), np.ones(2)), ValueError, "Stack them"),
-        (lambda: from_rise(np.ones((2, 2, 2)), np.ones(3)), ValueError, "2 grids"),
+        (lambda: from_saliency(np.ones((2, 2)), (3, 1)), ValueError, "`grid`"),
+        (lambda: from_saliency(np.ones(2), (1, 1)), ValueError, "`saliency`"),
+        (lambda: from_rise(np.ones((2, 2)), np.ones(2)), ValueError, "`grids`"),
+        (lambda: from_rise(np.ones((2, 2, 2)), np.ones(3)), ValueError, "`values` .* 2 grids"),
         (lambda: from_rise(np.zeros((2, 2, 2)), np.ones(2)), ValueError, "survival"),
         (lambda: from_rise(np.ones((2, 2, 2)), np.ones(2), survival=2.0), ValueError, "survival"),
         (lambda: from_rise(np.full((2, 2, 2), 255.0), np.ones(2)), ValueError, "`grids` must lie in"),

@@ -1,6 +1,6 @@
 """The how-to pages: every snippet runs as printed, top to bottom, and shows what the page says.
 
-Only the presets' 300 evaluations are fewer here, for speed.
+Only the presets' segments and 300 evaluations are fewer here, for speed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ def run(page: str) -> tuple[dict[str, Any], list[str]]:
 
 @pytest.fixture(autouse=True)
 def _few_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
-    fewer = {name: replace(preset, evaluations=preset.evaluations and 40) for name, preset in usu.PRESETS.items()}
-    monkeypatch.setattr("usu.pipeline.PRESETS", fewer)
+    fewer = {
+        name: replace(preset, parts=12, evaluations=preset.evaluations and 40) for name, preset in usu.PRESETS.items()
+    }
+    monkeypatch.setattr("usu.settings.PRESETS", fewer)
+    monkeypatch.setattr("usu.PRESETS", fewer)  # snippets change it with dataclasses.replace
 
 
 @pytest.fixture

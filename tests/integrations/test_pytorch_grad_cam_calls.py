@@ -23,13 +23,13 @@ from tests.integrations.grad_cam_oracle import (
     EVEN,
     QUICK,
     assert_close,
+    library_maps,
     nearest,
-    overheard,
     small_network,
     small_pictures,
 )
 from usu import PRESETS, segment, upsample
-from usu.errors import MissingExtraError
+from usu.errors import MissingExtraError, UsuWarning
 from usu.integrations.pytorch_grad_cam import coarse_maps, wrap
 
 
@@ -46,7 +46,7 @@ def gradcam(pytorch_grad_cam) -> Any:
 
 def test_unit_maps_are_rectified_and_reach_from_0_to_1(gradcam, target_of):
     images, targets = small_pictures(), [target_of(1), target_of(3)]
-    (raw,) = overheard(gradcam, images, targets)
+    (raw,) = library_maps(gradcam, images, targets)
     assert raw.min() < 0 < raw.max()
     field = nearest(np.maximum(raw, 0), (24, 24))
     low, high = field.min((1, 2), keepdims=True), field.max((1, 2), keepdims=True)
@@ -93,7 +93,7 @@ def test_targets_of_every_kind(gradcam, target_of, pytorch_grad_cam):
     cam = wrap(gradcam, scale="mass", preset=QUICK)
     ours = cam(images, targets)
     assert cam.last.provenance["target"] == (4, "ClassifierOutputSoftmaxTarget", "<lambda>")
-    (raw,) = overheard(gradcam, images, targets)
+    (raw,) = library_maps(gradcam, images, targets)
     ours_of = (
         4,
         lambda logits: logits.softmax(1)[:, 2],
@@ -119,11 +119,11 @@ def test_without_targets_it_is_the_top_class(gradcam):
 @pytest.mark.parametrize(
     ("targets", "error", "text"),
     [
-        ([1], ValueError, r"`targets` must have one entry per picture \(2\); got 1. .*\[target\] \* len"),
+        ([1], ValueError, r"`targets` .*\(2\); got 1"),
         ([1, 2, 3], ValueError, "got 3"),
         ([], ValueError, "got 0"),
-        (1, TypeError, "`targets` must be a list with one target per picture, or None; got int"),
-        (["cat", "dog"], TypeError, "`targets` must be callables .* or class indices; got str"),
+        (1, TypeError, "`targets` .* got int"),
+        (["cat", "dog"], TypeError, "`targets` .* got str"),
         ([True, 1], TypeError, "got bool"),
     ],
 )
@@ -135,28 +135,28 @@ def test_wrong_targets(gradcam, targets, error, text):
 
 def test_other_mistakes(gradcam, pytorch_grad_cam):
     for thing in (3, nn.Identity(), wrap(gradcam)):
-        with pytest.raises(TypeError, match="`cam` must be a CAM of pytorch-grad-cam"):
+        with pytest.raises(TypeError, match="`cam`"):
             wrap(thing)
     if hasattr(pytorch_grad_cam, "SESS"):
         with pytest.raises(TypeError, match="got SESS"):
             wrap(pytorch_grad_cam.SESS(gradcam.model, gradcam.target_layers))
-    with pytest.raises(ValueError, match="`scale` must be one of 'unit', 'mass'; got 'max'"):
+    with pytest.raises(ValueError, match="`scale`"):
         wrap(gradcam, scale="max")
-    with pytest.raises(ValueError, match="`preset` must be one of"):
+    with pytest.raises(ValueError, match="`preset`"):
         wrap(gradcam, preset="best")
-    with pytest.raises(ValueError, match="`input_tensor` must be a batch of pictures, B x C x H x W; got 3 x 24 x 24"):
+    with pytest.raises(ValueError, match=r"`input_tensor` .* got 3 x 24 x 24"):
         wrap(gradcam)(small_pictures()[0])
     vector = [pytorch_grad_cam.utils.model_targets.SoftmaxOutputTarget()]
-    with pytest.raises(ValueError, match=r"`targets` must each return one number .* got 5 from SoftmaxOutputTarget"):
+    with pytest.raises(ValueError, match=r"`targets` .* got 5 from SoftmaxOutputTarget"):
         wrap(pytorch_grad_cam.EigenCAM(gradcam.model, gradcam.target_layers))(small_pictures(1), vector)
     flat = pytorch_grad_cam.HiResCAM(gradcam.model, [gradcam.model[8]])
-    with pytest.raises(ValueError, match=r"`cam` must give one map h x w per picture; got 1 from HiResCAM\."):
+    with pytest.raises(ValueError, match=r"`cam` .* got 1 from HiResCAM"):
         wrap(flat)(small_pictures(1))
 
 
 def test_layers_that_take_no_part(pytorch_grad_cam):
     model = small_network()
-    with pytest.raises(ValueError, match=r"`target_layers` must all run when .*; got 1 of 2"):
+    with pytest.raises(ValueError, match=r"`target_layers` must all run .* got 1 of 2"):
         coarse_maps(pytorch_grad_cam.GradCAM(model, [model[2], nn.ReLU()]), small_pictures())
 
     class Cut(nn.Module):
@@ -168,7 +168,7 @@ def test_layers_that_take_no_part(pytorch_grad_cam):
             return self.net[3:](self.net[:3](x).detach())
 
     cut = Cut()
-    with pytest.raises(ValueError, match=r"`target_layers` must all have a gradient .*; got 1 of 2"):
+    with pytest.raises(ValueError, match=r"`target_layers` must all have a gradient .* got 1 of 2"):
         coarse_maps(pytorch_grad_cam.GradCAM(cut, [cut.net[2], cut.net[6]]), small_pictures())
 
 
@@ -184,15 +184,13 @@ def test_a_blank_map_is_explained(gradcam):
         gradcam.model[9].weight[0] = -1
     images = small_pictures()
     cam = wrap(gradcam, preset=EVEN)
-    with pytest.warns(
-        UserWarning, match="GradCAM: the map of picture 1 is blank: its values, from -.* against"
-    ) as said:
+    with pytest.warns(UsuWarning, match=r"GradCAM: .* picture 1 .* from -.* against") as said:
         maps = cam(images, [lambda row: -row[0], lambda row: row[0]])
     assert len(said) == 1
     assert said[0].filename == __file__
     assert maps[0].max() == 1
     assert not maps[1].any()
-    with pytest.warns(UserWarning, match="picture 0 is blank: the target does not depend on the layer here"):
+    with pytest.warns(UsuWarning, match=r"picture 0 .* does not depend on the layer"):
         wrap(gradcam, preset=EVEN)(images[:1], [lambda row: 0 * row[0]])
     whole = wrap(gradcam, scale="mass", preset=EVEN)(images, [0, 0])
     assert whole.max() <= 0 > whole.min()
@@ -338,7 +336,7 @@ def test_a_with_block_releases_hooks_and_hides_nothing(gradcam):
     with pytest.raises(IndexError):
         block()
     assert not gradcam.model[6]._forward_hooks
-    with pytest.raises(ValueError, match="`cam` must have its hooks on the model; got a GradCAM without"):
+    with pytest.raises(ValueError, match=r"`cam` .* got a GradCAM without"):
         wrap(gradcam)(small_pictures())
 
 
@@ -360,24 +358,23 @@ def test_a_compiled_model_gives_the_scores(gradcam):
 
 @pytest.mark.parametrize("method", ["GradCAM", "ShapleyCAM", "FullGrad"])
 def test_memory_does_not_grow(pytorch_grad_cam, method):
-    """One picture's activations are 1 MB, so that 200 of them would be seen."""
+    """One picture's activations are 4 MB, so that 25 of them would be seen."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(8), nn.Tanh(), nn.Flatten())
     model.append(nn.Linear(64 * 64, 3))
     layers = [] if method == "FullGrad" else [model[3]]
-    cam = wrap(
-        getattr(pytorch_grad_cam, method)(model, layers), scale="mass", preset=replace(EVEN, segmenter=segment.Grid())
-    )
-    images = torch.randn(1, 1, 64, 64)
+    quick = replace(EVEN, segmenter=segment.Grid(), edges="segments")
+    cam = wrap(getattr(pytorch_grad_cam, method)(model, layers), scale="mass", preset=quick)
+    images = torch.randn(1, 1, 128, 128)
 
     def alive() -> int:
         gc.collect()
         return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
 
-    for _ in range(5):
+    for _ in range(3):
         cam(images)
     before, memory = alive(), resident()
-    for _ in range(200):
+    for _ in range(25):
         cam(images)
     assert resident() - memory < 60e6
     assert alive() <= before
@@ -397,7 +394,7 @@ def test_the_how_to_page_runs_as_printed(pytorch_grad_cam):
     printed = io.StringIO()
     with redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
         fewer = {"cell": replace(PRESETS["cell"], evaluations=20, parts=20)}
-        patch.setattr("usu.pipeline.PRESETS", fewer)
+        patch.setattr("usu.settings.PRESETS", fewer)
         for snippet in snippets:
             exec(compile(snippet, "pytorch-grad-cam.md", "exec"), names)
     first, second = printed.getvalue().splitlines()

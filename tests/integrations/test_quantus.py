@@ -14,6 +14,8 @@ from skimage import data, transform
 from torch import nn
 
 import usu
+from tests.integrations.grad_cam_oracle import QUICK
+from usu.errors import UsuWarning
 from usu.integrations.quantus import explain_func
 
 TARGETS = np.array([4, 1])
@@ -45,7 +47,7 @@ def quiet(metric_class, **settings):
 @pytest.mark.parametrize("metric", ["Sparseness", "PixelFlipping"])
 def test_a_metric_explains_with_it(quantus, net, pictures, metric):
     settings = {"features_in_step": 48} if metric == "PixelFlipping" else {}
-    explained = explain_func(evaluations=60)
+    explained = explain_func(preset=QUICK)
     before = [(m.training, len(m._forward_hooks)) for m in net.modules()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of Quantus' own
@@ -64,6 +66,20 @@ def test_a_metric_explains_with_it(quantus, net, pictures, metric):
     assert np.isfinite(np.asarray(through, dtype=float)).all()
     assert not np.allclose(np.asarray(through, dtype=float), np.asarray(smooth, dtype=float))
     assert before == [(m.training, len(m._forward_hooks)) for m in net.modules()]
+
+
+def test_evaluate_takes_it(quantus, net, pictures):
+    """quantus.evaluate hands the name of the method over, and whatever its users have in `explain_func_kwargs`."""
+    explained = explain_func(preset=QUICK)
+    metric = quiet(quantus.Sparseness)
+    settings = {"device": "cpu", "img_size": 48, "nr_channels": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = quantus.evaluate(
+            {"sparse": metric}, {"usu": explained}, net, pictures, TARGETS, explain_func_kwargs=settings
+        )
+        wanted = metric(net, pictures, TARGETS, a_batch=explained(net, pictures, TARGETS))
+    np.testing.assert_allclose(found["usu"]["sparse"], wanted)
 
 
 def test_a_metric_that_randomises_the_model(quantus, net, pictures):
@@ -85,13 +101,13 @@ def test_a_metric_that_randomises_the_model(quantus, net, pictures):
 def test_shape_values_and_mass(net, pictures):
     images = torch.tensor(pictures, dtype=torch.float32)
     coarse = usu.gradcam(net, images, TARGETS.tolist()).values
-    found = explain_func(evaluations=60)(net, pictures, TARGETS)
+    found = explain_func(preset=QUICK)(net, pictures, TARGETS)
     assert isinstance(found, np.ndarray)
     assert found.shape == (2, 1, 48, 48)
     cells = found.reshape(2, 6, 8, 6, 8).sum((2, 4))
     np.testing.assert_allclose(cells, coarse.numpy() * 64, atol=1e-5 * float(coarse.max()) * 64)
     for index, target in enumerate(TARGETS.tolist()):
-        alone = usu.upsample(coarse[index], images[index], net, target, evaluations=60).pixel_map
+        alone = usu.upsample(coarse[index], images[index], net, target, preset=QUICK).pixel_map
         np.testing.assert_allclose(found[index, 0], alone.numpy(), atol=1e-6 * float(alone.max()))
     even = explain_func(preset=replace(usu.PRESETS["cell"], parts=1, base=None, evaluations=4))
     nearest = nn.functional.interpolate(coarse[:, None], (48, 48), mode="nearest-exact").numpy()
@@ -105,7 +121,7 @@ def test_a_source_of_ones_own(net, pictures):
         asked.append((model, images.dtype, classes))
         return np.array([[[1.0, 0.0], [0.0, -1.0]]] * 2)
 
-    found = explain_func(corner, evaluations=60)(model=net, inputs=pictures, targets=TARGETS)
+    found = explain_func(corner, preset=QUICK)(model=net, inputs=pictures, targets=TARGETS)
     assert asked == [(net, torch.float32, [4, 1])]
     assert found[0, 0, :24, :24].sum() == pytest.approx(576)
     assert found[0, 0, 24:, 24:].sum() == pytest.approx(-576)
@@ -113,10 +129,10 @@ def test_a_source_of_ones_own(net, pictures):
 
 
 def test_under_no_grad_and_in_training_mode(net, pictures):
-    wanted = explain_func(evaluations=60)(net, pictures, TARGETS)
+    wanted = explain_func(preset=QUICK)(net, pictures, TARGETS)
     net.train()
     with torch.no_grad():
-        found = explain_func(evaluations=60)(net, pictures, TARGETS)
+        found = explain_func(preset=QUICK)(net, pictures, TARGETS)
     assert net.training
     np.testing.assert_array_equal(found, wanted)
 
@@ -124,17 +140,17 @@ def test_under_no_grad_and_in_training_mode(net, pictures):
 def test_an_all_negative_map_is_said(net, pictures):
     with torch.no_grad():
         net[7].weight[2] = -1.0
-    with pytest.warns(UserWarning, match=r"Picture 1: the layer holds only evidence against the target"):
-        found = explain_func(evaluations=60)(net, pictures, np.array([4, 2]))
+    with pytest.warns(UsuWarning, match=r"Picture 1: the layer holds only evidence against the target"):
+        found = explain_func(preset=QUICK)(net, pictures, np.array([4, 2]))
     assert np.abs(found[1]).max() == 0 < np.abs(found[0]).max()
 
 
 def test_mistakes_are_named(net, pictures):
-    with pytest.raises(ValueError, match="`source` must be 'gradcam' or a callable"):
+    with pytest.raises(ValueError, match="`source`"):
         explain_func("grad-cam")
-    with pytest.raises(ValueError, match="channels first, B x C x H x W; got 2 x 48"):
+    with pytest.raises(ValueError, match=r"`inputs` .* got 2 x 48"):
         explain_func()(net, pictures[:, 0], TARGETS)
-    with pytest.raises(ValueError, match=r"one class per picture \(2\); got 1"):
+    with pytest.raises(ValueError, match=r"`targets` .* got 1"):
         explain_func()(net, pictures, TARGETS[:1])
 
 

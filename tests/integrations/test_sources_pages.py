@@ -29,7 +29,7 @@ def printed_by(page: str) -> str:
 @pytest.fixture(autouse=True)
 def _few_evaluations(monkeypatch):
     fewer = {name: replace(preset, evaluations=preset.evaluations and 40) for name, preset in usu.PRESETS.items()}
-    monkeypatch.setattr("usu.pipeline.PRESETS", fewer)
+    monkeypatch.setattr("usu.settings.PRESETS", fewer)
 
 
 def test_sources():

@@ -5,7 +5,7 @@ Scores do not depend on the map they move, so the model is asked once and not on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -45,13 +45,16 @@ def upsample_layers(
     """
 
     settings = settings_of(preset, evaluations=evaluations, seed=seed)
-    if len(layers) == 1:
-        found = upsample(layers[0], images, model, targets, preset=settings, picture=picture, progress=progress)
-        return replace(found, pixel_map=unit(found.pixel_map)) if combine == "product" else found
-    if settings.scoring == "none":
-        raise ValueError(
-            f"`preset` must have scores for several target layers; got {settings.name!r}, which asks one finer layer "
-            "alone. Wrap a CAM of one layer, or use 'cell' or 'soft'."
+    if len(layers) == 1 or settings.scoring == "none":
+        parts = [
+            upsample(layer, images, model, targets, preset=own, picture=picture, finer=finer or None, progress=progress)
+            for layer, own, finer in _each(layers, settings)
+        ]
+        return replace(
+            parts[0],
+            pixel_map=_combined([part.pixel_map for part in parts], combine),
+            evaluations=sum(part.evaluations for part in parts),
+            mass_error=max(part.mass_error for part in parts),
         )
     if settings.base == "layers":  # they are the layers
         settings = replace(settings, base="bilinear")
@@ -63,11 +66,25 @@ def upsample_layers(
     )  # fmt: skip
     maps = [map_of(layer, first.scores, settings) for layer in layers]
     error = max(mass_error_of(m, layer, first.scores, settings) for m, layer in zip(maps, layers, strict=True))
-    if combine == "product":
-        combined = torch.stack([unit(part) for part in maps]).prod(0)
-    else:
-        combined = torch.stack(maps).sum(0) / (len(maps) if combine == "mean" else 1)
-    return replace(first, pixel_map=combined, mass_error=error)
+    return replace(first, pixel_map=_combined(maps, combine), mass_error=error)
+
+
+def _each(layers: Sequence[Tensor], settings: Settings) -> Iterator[tuple[Tensor, Settings, list[Tensor]]]:
+    """Each layer with the finer ones among them; the finest has only its smooth map.
+
+    Where none is finer than another, each follows the model's own finer layers.
+    """
+    sizes = [layer[0].numel() for layer in layers]
+    for layer, size in zip(layers, sizes, strict=True):
+        finer = sorted((other for other in layers if other[0].numel() > size), key=lambda other: other[0].numel())
+        plain = len(set(sizes)) > 1 and not finer
+        yield layer, replace(settings, base="bilinear") if plain else settings, finer
+
+
+def _combined(maps: Sequence[Tensor], how: Literal["mean", "sum", "product"]) -> Tensor:
+    if how == "product":
+        return torch.stack([unit(one) for one in maps]).prod(0)
+    return torch.stack(list(maps)).sum(0) / (len(maps) if how == "mean" else 1)
 
 
 def unit(maps: Tensor) -> Tensor:

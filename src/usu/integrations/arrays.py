@@ -51,19 +51,21 @@ def from_superpixels(
     ([-0.5, 1.5], [[0, 0, 1], [0, 0, 1]])
     """
     check.choice("coarse_is", coarse_is, ("mass", "density"))
-    where = _labels(labels)
+    where = check.labels("labels", labels, least=None)
+    if where.ndim != 2:
+        raise ValueError(f"`labels` must be H x W; got {check.shape(where)}.")
     known, cells, sizes = torch.unique(where, return_inverse=True, return_counts=True)
+    plain = isinstance(labels, np.ndarray)
     if isinstance(values, (np.ndarray, Tensor)):
-        given = check.as_tensor("values", values)
-        back = check.like_input(values)
+        given, back = check.as_tensor("values", values), check.like_input(values)
         coarse = _of_array(given, known.to(given.device), lossless=coarse_is == "mass")
     else:
         coarse = _of_pairs(values, known.tolist()).to(known.device)
-        back = check.like_input(coarse.numpy() if isinstance(labels, np.ndarray) else coarse)
+        back = check.like_input(coarse.numpy() if plain else coarse)
     check.finite("values", coarse)
     if coarse_is == "mass":
         coarse = coarse / sizes.to(coarse)
-    return Superpixels(back(coarse), cells.numpy() if isinstance(labels, np.ndarray) else cells)
+    return Superpixels(back(coarse), cells.numpy() if plain else cells)
 
 
 def from_heatmap(heatmap: Array) -> Superpixels:
@@ -82,15 +84,14 @@ def from_heatmap(heatmap: Array) -> Superpixels:
 
     field = check.as_tensor("heatmap", heatmap)
     if field.ndim != 2:
-        raise ValueError(f"`heatmap` must be H x W; got {check.shape(field)}. Sum over its channels first.")
+        raise ValueError(f"`heatmap` must be H x W; got {check.shape(field)}. Sum over channels first.")
     check.finite("heatmap", field)
     levels = torch.unique(field.detach(), return_inverse=True)[1].cpu().numpy()
     regions = label(levels, background=-1, connectivity=1).astype(np.int64) - 1  # type: ignore[no-untyped-call]
     first = np.unique(regions, return_index=True)[1]
-    coarse = field.flatten()[torch.from_numpy(first).to(field.device)]
-    if isinstance(heatmap, np.ndarray):
-        return Superpixels(check.like_input(heatmap)(coarse), regions)
-    return Superpixels(coarse, torch.from_numpy(regions).to(field.device))
+    coarse = check.like_input(heatmap)(field.flatten()[torch.from_numpy(first).to(field.device)])
+    plain = isinstance(heatmap, np.ndarray)
+    return Superpixels(coarse, regions if plain else torch.from_numpy(regions).to(field.device))
 
 
 def from_saliency(saliency: ArrayT, grid: tuple[int, int]) -> ArrayT:
@@ -103,14 +104,11 @@ def from_saliency(saliency: ArrayT, grid: tuple[int, int]) -> ArrayT:
     """
     field = check.as_tensor("saliency", saliency)
     if field.ndim < 2:
-        raise ValueError(f"`saliency` must be (..., H, W); got {check.shape(field)}. Pass a map.")
+        raise ValueError(f"`saliency` must be (..., H, W); got {check.shape(field)}.")
     check.finite("saliency", field)
     height, width = int(field.shape[-2]), int(field.shape[-1])
     if not (1 <= grid[0] <= height and 1 <= grid[1] <= width):
-        raise ValueError(
-            f"`grid` must lie between 1 x 1 and the size of `saliency` ({height} x {width}); got {grid[0]} x {grid[1]}."
-            " Every cell needs a pixel."
-        )
+        raise ValueError(f"`grid` must be from 1 x 1 to {height} x {width}, as `saliency`; got {grid[0]} x {grid[1]}.")
     cells = Grid(grid, (height, width), field.device)
     means = cells.total(field.reshape(-1, height, width)) / cells.sizes
     return check.like_input(saliency)(means.reshape(*field.shape[:-2], *grid))  # type: ignore[no-any-return]
@@ -137,31 +135,17 @@ def from_rise(grids: ArrayT, values: Array, *, survival: float | None = None, ce
     keep = check.as_tensor("grids", grids)
     said = check.as_tensor("values", values, like=keep)
     if keep.ndim != 3:
-        raise ValueError(f"`grids` must be N x h x w; got {check.shape(keep)}. Stack them.")
+        raise ValueError(f"`grids` must be N x h x w; got {check.shape(keep)}.")
     check.in_unit_interval("grids", keep)
     if said.ndim not in (1, 2) or len(said) != len(keep):
-        raise ValueError(
-            f"`values` must have one row for each of the {len(keep)} grids; got {check.shape(said)}. "
-            "Keep the outputs in the order of the grids."
-        )
+        raise ValueError(f"`values` must have one row for each of the {len(keep)} grids; got {check.shape(said)}.")
     check.finite("values", said)
     kept = float(keep.double().mean()) if survival is None else check.positive_number("survival", survival)
     if not 0 < kept <= 1:
-        raise ValueError(f"`survival` must lie in (0, 1]; got {kept}. It is the share of cells that are kept.")
-    weights = said.double()
-    if centred:
-        weights = weights - weights.mean(0)
+        raise ValueError(f"`survival` must be a share of cells in (0, 1]; got {kept}.")
+    weights = said.double() - said.double().mean(0) if centred else said.double()
     result = torch.einsum("n...,nhw->...hw", weights, keep.double()) / (len(keep) * kept)
     return check.like_input(grids)(result)  # type: ignore[no-any-return]
-
-
-def _labels(labels: Array) -> Tensor:
-    where = check.any_tensor("labels", labels)
-    if where.is_floating_point() or where.is_complex() or where.dtype == torch.bool:
-        raise TypeError(f"`labels` must be integers; got {where.dtype}. Convert them, e.g. to int64.")
-    if where.ndim != 2:
-        raise ValueError(f"`labels` must be H x W; got {check.shape(where)}. Give every pixel one label.")
-    return where.long()
 
 
 def _of_array(values: Tensor, known: Tensor, *, lossless: bool) -> Tensor:
@@ -173,32 +157,23 @@ def _of_array(values: Tensor, known: Tensor, *, lossless: bool) -> Tensor:
             f"`values` must be (K,) or (T, K) with one value for each label, counted from 0; got {check.shape(values)} "
             f"for labels from {low} to {high}. Subtract labels.min(), or pass pairs (label, value)."
         )
-    unused = torch.ones(count, dtype=torch.bool, device=values.device)
-    unused[known] = False
-    if lossless and bool(values[..., unused].any()):
-        which = int((unused & (values.reshape(-1, count) != 0).any(0)).nonzero()[0])
-        raise ValueError(
-            f"`values` must be zero for a superpixel without pixels, or its mass would be lost; got a value for label "
-            f"{which}. Pass the labels the values were made with."
-        )
+    used = torch.zeros(count, dtype=torch.bool, device=values.device)
+    used[known] = True
+    lost = (values.reshape(-1, count) != 0).any(0) & ~used
+    if lossless and bool(lost.any()):
+        which = int(lost.nonzero()[0])
+        raise ValueError(f"`values` must be zero for a superpixel without pixels; got a mass for label {which}.")
     return values[..., known]
 
 
 def _of_pairs(values: Mapping[int, float] | Iterable[tuple[int, float]], known: list[int]) -> Tensor:
     try:
-        pairs = [(int(label), float(value)) for label, value in dict(values).items()]
+        pairs = {int(label): float(value) for label, value in dict(values).items()}
     except (TypeError, ValueError):
         raise TypeError(
             f"`values` must be an array, pairs (label, value) or a mapping; got {type(values).__name__}. Of LIME's "
             "explanation pass local_exp[target]."
         ) from None
-    place = {label: index for index, label in enumerate(known)}
-    coarse = torch.zeros(len(known), dtype=torch.float64)
-    for label, value in pairs:
-        if label not in place:
-            raise ValueError(
-                f"`values` must be of labels that some pixel has; got a value for label {label}. Pass the labels the "
-                "values were made with."
-            )
-        coarse[place[label]] = value
-    return coarse
+    for label in pairs.keys() - set(known):
+        raise ValueError(f"`values` must be of labels that some pixel has; got a value for label {label}.")
+    return torch.tensor([pairs.get(label, 0.0) for label in known], dtype=torch.float64)

@@ -54,11 +54,7 @@ def interpolate(
     ((1, 1, 4, 4), 16.0, True)
     """
     if not isinstance(attribution, Tensor) or attribution.ndim != 4:
-        got = check.shape(attribution) if isinstance(attribution, Tensor) else type(attribution).__name__
-        raise ValueError(
-            f"`attribution` must be the attribution of one layer, B x C x h x w; got {got}. Take one out of a tuple; "
-            "arrange tokens on their grid first."
-        )
+        raise ValueError(f"`attribution` must be of one layer, B x C x h x w; got {_got(attribution)}.")
     _batch(image, len(attribution))
     result = upsample(attribution.sum(1), image, model, target, preset=preset, evaluations=evaluations, picture=picture)
     return result.pixel_map[:, None]
@@ -102,41 +98,42 @@ def redistribute_features(
         With the default preset no mass leaves its feature.
     """
     if not isinstance(attribution, Tensor) or attribution.ndim not in (2, 4):
-        got = check.shape(attribution) if isinstance(attribution, Tensor) else type(attribution).__name__
         raise ValueError(
-            f"`attribution` must be B x C x H x W, or B x K with one value per feature; got {got}. Take one out of a "
-            "tuple."
+            f"`attribution` must be B x C x H x W, or one value per feature, B x K; got {_got(attribution)}."
         )
     _batch(image, len(attribution))
     labels = _labels(feature_mask, image)
     given = target.tolist() if isinstance(target, Tensor) else target
     goals: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given] * len(image)
     if len(goals) != len(image):
-        raise ValueError(
-            f"`target` must be one for all or one per picture ({len(image)}); got {len(goals)}. Give the attributions "
-            "of several targets a call each."
-        )
+        raise ValueError(f"`target` must be one for all or one per picture ({len(image)}); got {len(goals)}.")
     maps = []
-    for index, where in enumerate(labels):
-        cells = (
-            from_superpixels(attribution[index], where, coarse_is=coarse_is)
-            if attribution.ndim == 2
-            else from_superpixels(*_repeated(attribution[index], where), coarse_is=coarse_is)
-        )
+    for index, (values, where) in enumerate(zip(attribution, labels, strict=True)):
+        if values.ndim > 1:
+            values, where = _repeated(values, where)
+        coarse, cells = from_superpixels(values, where, coarse_is=coarse_is)
+        shown = None if picture is None else picture[index]
         done = upsample(
-            cells.coarse, image[index], model, goals[index], cells=cells.cells, preset=preset, evaluations=evaluations,
-            picture=None if picture is None else picture[index],
-        )  # fmt: skip
+            coarse,
+            image[index],
+            model,
+            goals[index],
+            cells=cells,
+            preset=preset,
+            evaluations=evaluations,
+            picture=shown,
+        )
         maps.append(done.pixel_map)
     return torch.stack(maps)[:, None]
 
 
+def _got(value: object) -> str:
+    return check.shape(value) if isinstance(value, Tensor) else type(value).__name__
+
+
 def _batch(image: object, count: int) -> None:
     if not isinstance(image, Tensor) or image.ndim != 4 or len(image) != count:
-        got = check.shape(image) if isinstance(image, Tensor) else type(image).__name__
-        raise ValueError(
-            f"`image` must be the batch that was explained, {count} x C x H x W; got {got}. Pass the model's input."
-        )
+        raise ValueError(f"`image` must be the batch that was explained, {count} x C x H x W; got {_got(image)}.")
 
 
 def _labels(feature_mask: Tensor, image: Tensor) -> Tensor:
@@ -144,15 +141,12 @@ def _labels(feature_mask: Tensor, image: Tensor) -> Tensor:
     try:
         labels = feature_mask.expand(image.shape)
     except (RuntimeError, AttributeError):
-        got = check.shape(feature_mask) if isinstance(feature_mask, Tensor) else type(feature_mask).__name__
-        raise ValueError(
-            f"`feature_mask` must broadcast to the shape of `image` ({check.shape(image)}); got {got}. "
-            "Pass what captum was given."
-        ) from None
+        wanted = check.shape(image)
+        raise ValueError(f"`feature_mask` must broadcast to `image`, {wanted}; got {_got(feature_mask)}.") from None
     if bool((labels != labels[:, :1]).any()):
         raise ValueError(
-            "`feature_mask` must be the same in every channel; got features made of single channels. A pixel's mass "
-            "cannot be shared among them; ablate whole pixels."
+            "`feature_mask` must be the same in every channel, because a pixel has one mass for all of them; got "
+            "features of single channels."
         )
     return labels[:, 0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
+from usu.errors import UsuWarning
 from usu.forward import Model, Progress
-from usu.integrations._grad_cam_layers import LayerMaps, checked_pictures, is_a, layer_maps, members
-from usu.integrations._grad_cam_targets import for_scoring, one_each
+from usu.integrations._grad_cam import for_scoring, handles_of, is_a, is_fullgrad, layer_maps, members
+from usu.integrations._hooks import without_hooks
 from usu.integrations._layered import unit, upsample_layers
-from usu.integrations._set_aside import deaf
 from usu.results import Upsampled
 from usu.settings import Settings, settings_of
 from usu.types import Array, NDArray
@@ -56,6 +56,7 @@ def wrap(
         With constant scores (and no ``base``) the map is nearest-exact of the layer's raw map to 1e-6. With a budget of
         ``"cell"`` every cell keeps its mass; ``last.mass_error`` is the measured error. Several target layers are
         scored once and averaged (FullGrad: summed) with their masses; RefineCAM multiplies them, so it has no mass.
+        Without scores (``"fast"``) a target layer follows the finer ones, or the model's own if there are none.
         The model's mode, hooks, gradients and random numbers are as before, also after an exception.
     """
     members(cam)
@@ -63,29 +64,25 @@ def wrap(
     settings_of(preset)
     if scale == "mass" and is_a(cam, "RefineCAM"):
         raise ValueError(
-            "`scale` must be 'unit' for RefineCAM, which multiplies the maps of its layers, so that no mass is left; "
-            "got 'mass'. Wrap its base method with several target layers to have their mean."
+            "`scale` must be 'unit' for RefineCAM, because a product of maps has no mass; got 'mass'. Wrap its base "
+            "method with several target layers to have their mean."
         )
     return Redistributed(cam, scale, preset, evaluations, seed, model, progress)
 
 
+@dataclass(eq=False)
 class Redistributed:
     """A CAM, called as before; see `wrap`. It can be used in a ``with`` block, which releases the CAM's hooks."""
 
-    def __init__(
-        self,
-        cam: Any,
-        scale: Literal["unit", "mass"],
-        preset: str | Settings | None,
-        evaluations: int | None,
-        seed: int | None,
-        model: Model | None,
-        progress: Progress | None,
-    ) -> None:
-        self.cam, self.scale, self.preset, self.progress = cam, scale, preset, progress
-        self.evaluations, self.seed, self.model = evaluations, seed, model
-        #: The last call's result, not scaled: tensors on the model's device, evaluations, mass error, provenance.
-        self.last: Upsampled[Tensor] | None = None
+    cam: Any
+    scale: Literal["unit", "mass"]
+    preset: str | Settings | None
+    evaluations: int | None
+    seed: int | None
+    model: Model | None
+    progress: Progress | None
+    #: The last call's result, not scaled: tensors on the model's device, evaluations, mass error, provenance.
+    last: Upsampled[Tensor] | None = None
 
     def __call__(
         self,
@@ -107,30 +104,31 @@ class Redistributed:
             aug_smooth: the coarse map is the mean over the CAM's augmentations.
             eigen_smooth: the coarse map is the first principal component.
             picture: what the segmenter sees, (B,) H x W x 3 in [0, 1]; made from ``input_tensor`` if absent.
-            alpha: for FinerCAM, and
-            comparison_categories: for FinerCAM, and
-            target_idx: for FinerCAM without ``targets``.
+            alpha: with the next two, FinerCAM's, without ``targets``.
+            comparison_categories: FinerCAM's.
+            target_idx: FinerCAM's.
         """
-        images = checked_pictures(input_tensor)
-        found = _found(
-            self.cam, images, targets, aug_smooth, eigen_smooth, alpha, comparison_categories, target_idx
+        images = _batch(input_tensor)
+        maps, used = layer_maps(
+            self.cam, images, targets, aug_smooth=aug_smooth, eigen_smooth=eigen_smooth, alpha=alpha,
+            comparison_categories=comparison_categories, target_idx=target_idx,
         )  # fmt: skip
         bases = members(self.cam)
-        layers = [torch.from_numpy(np.ascontiguousarray(m)).to(bases[0].device) for m in found.maps]
+        layers = [torch.from_numpy(np.ascontiguousarray(m)).to(bases[0].device) for m in maps]
         if self.scale == "unit":
-            self._say_what_is_blank(layers)
+            self._warn_of_blank_maps(layers)
             layers = [layer.clamp(min=0) for layer in layers]
         if picture is not None and len(images) == 1 and picture.ndim == 3:
             picture = picture[None]
-        with deaf(bases):
+        how: Literal["mean", "sum", "product"] = "sum" if is_fullgrad(bases[0]) else "mean"
+        how = "product" if is_a(self.cam, "RefineCAM") else how
+        model, goals = bases[0].model if self.model is None else self.model, [for_scoring(target) for target in used]
+        with without_hooks(handles_of(bases)):
             result = upsample_layers(
-                layers, images.detach(), self.model if self.model is not None else bases[0].model,
-                [for_scoring(target) for target in found.targets],
-                combine="product" if is_a(self.cam, "RefineCAM") else "sum" if _is_fullgrad(bases) else "mean",
-                preset=self.preset, evaluations=self.evaluations, picture=picture, seed=self.seed,
-                progress=self.progress,
+                layers, images.detach(), model, goals, combine=how, preset=self.preset, evaluations=self.evaluations,
+                picture=picture, seed=self.seed, progress=self.progress,
             )  # fmt: skip
-        source = {"cam": type(self.cam).__name__, "layers": [tuple(m.shape[1:]) for m in found.maps]}
+        source = {"cam": type(self.cam).__name__, "layers": [tuple(m.shape[1:]) for m in maps]}
         self.last = replace(result, provenance={**result.provenance, "source": source})
         shown = unit(result.pixel_map) if self.scale == "unit" else result.pixel_map
         return shown.detach().cpu().numpy().astype(np.float32, copy=False)
@@ -148,18 +146,19 @@ class Redistributed:
         for base in members(self.cam):
             base.activations_and_grads.release()
 
-    def _say_what_is_blank(self, layers: Sequence[Tensor]) -> None:
-        highest = torch.stack([layer.flatten(1).amax(1) for layer in layers]).amax(0)
-        lowest = torch.stack([layer.flatten(1).amin(1) for layer in layers]).amin(0)
-        for i in (highest <= 0).nonzero().flatten().tolist():
+    def _warn_of_blank_maps(self, layers: Sequence[Tensor]) -> None:
+        flat = torch.cat([layer.flatten(1) for layer in layers], 1)
+        for i, (low, high) in enumerate(zip(flat.amin(1).tolist(), flat.amax(1).tolist(), strict=True)):
+            if high > 0:
+                continue
             reason = (
-                f"its values, from {lowest[i]:.3g} to {highest[i]:.3g}, are all evidence against the target. See them "
-                "with scale='mass', or ask for another target or layer"
-                if lowest[i] < 0
+                f"its values, from {low:.3g} to {high:.3g}, are all evidence against the target. See them with "
+                "scale='mass', or ask for another target or layer"
+                if low < 0
                 else "the target does not depend on the layer here. Try another layer"
             )
             warnings.warn(
-                f"{type(self.cam).__name__}: the map of picture {i} is blank: {reason}.", UserWarning, stacklevel=3
+                f"{type(self.cam).__name__}: the map of picture {i} is blank: {reason}.", UsuWarning, stacklevel=3
             )
 
 
@@ -182,32 +181,14 @@ def coarse_maps(
 
     The arguments are those of `Redistributed.__call__`.
     """
-    images = checked_pictures(input_tensor)
-    found = _found(cam, images, targets, aug_smooth, eigen_smooth, alpha, comparison_categories, target_idx)
-    return list(found.maps)
-
-
-def _found(
-    cam: Any,
-    images: Tensor,
-    targets: Sequence[Any] | None,
-    aug_smooth: bool,
-    eigen_smooth: bool,
-    alpha: float | None,
-    comparison_categories: Sequence[int] | None,
-    target_idx: int | None,
-) -> LayerMaps:
-    members(cam)
-    given = {"alpha": alpha, "comparison_categories": comparison_categories, "target_idx": target_idx}
-    finer = {name: value for name, value in given.items() if value is not None}
-    for name in finer:
-        if not is_a(cam, "FinerCAM") or targets is not None:
-            got = f"{name} for {type(cam).__name__}" + (" with targets" if targets is not None else "")
-            raise ValueError(f"`{name}` must be left to FinerCAM without `targets`; got {got}. Leave one of them out.")
     return layer_maps(
-        cam, images, one_each(targets, len(images)), aug_smooth=aug_smooth, eigen_smooth=eigen_smooth, finer=finer
-    )
+        cam, _batch(input_tensor), targets, aug_smooth=aug_smooth, eigen_smooth=eigen_smooth, alpha=alpha,
+        comparison_categories=comparison_categories, target_idx=target_idx,
+    )[0]  # fmt: skip
 
 
-def _is_fullgrad(bases: Sequence[Any]) -> bool:
-    return all(hasattr(base, "bias_data") for base in bases)
+def _batch(input_tensor: Any) -> Tensor:
+    images = check.as_tensor("input_tensor", input_tensor)
+    if images.ndim != 4:
+        raise ValueError(f"`input_tensor` must be a batch of pictures, B x C x H x W; got {check.shape(images)}.")
+    return images

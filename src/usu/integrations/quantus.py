@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from usu import _checks as check
+from usu.errors import UsuWarning
 from usu.pipeline import upsample
 from usu.settings import Settings
 from usu.sources import gradcam
@@ -29,22 +30,37 @@ class ExplainFunc:
     preset: str | Settings | None
     evaluations: int | None
 
-    def __call__(self, model: nn.Module, inputs: Array, targets: Array, *, device: str | None = None) -> NDArray:
-        """(B, 1, H, W), un-normalised: the metric scales if it wants to. Quantus names ``device``; nothing is moved."""
+    def __call__(
+        self,
+        model: nn.Module,
+        inputs: Array,
+        targets: Array,
+        *,
+        device: str | None = None,
+        method: str | None = None,
+        img_size: int | None = None,
+        nr_channels: int | None = None,
+    ) -> NDArray:
+        """(B, 1, H, W), un-normalised: the metric scales if it wants to.
+
+        Args:
+            model: what is explained.
+            inputs: (B, C, H, W).
+            targets: one class per picture.
+            device: where batches go if the model does not tell. Metrics pass it.
+            method: the name in ``xai_methods``, which `quantus.evaluate` always passes; not used.
+            img_size: as in the ``explain_func_kwargs`` of Quantus' tutorials; not used, ``inputs`` tells.
+            nr_channels: as ``img_size``.
+        """
         images = check.as_tensor("inputs", inputs)
         if images.ndim != 4:
-            raise ValueError(
-                f"`inputs` must be pictures with channels first, B x C x H x W; got {check.shape(images)}. "
-                "Move the channels before the metric is called."
-            )
+            raise ValueError(f"`inputs` must be pictures, B x C x H x W; got {check.shape(images)}.")
         weight = next((w for w in model.parameters() if w.is_floating_point()), None)
         if weight is not None:  # Quantus makes float64 of pictures here and there
             images = images.to(weight)
         classes = [int(goal) for goal in np.asarray(targets).reshape(-1)]
         if len(classes) != len(images):
-            raise ValueError(
-                f"`targets` must be one class per picture ({len(images)}); got {len(classes)}. Pass the labels."
-            )
+            raise ValueError(f"`targets` must be one class per picture ({len(images)}); got {len(classes)}.")
         coarse = check.as_tensor("source", self._coarse(model, images, classes))
         done = upsample(coarse, images, model, classes, preset=self.preset, evaluations=self.evaluations)
         return done.pixel_map.detach().cpu().numpy()[:, None]
@@ -54,7 +70,7 @@ class ExplainFunc:
             return self.source(model, images, classes)
         found = gradcam(model, images, classes, layer=self.layer)
         for note in found.notes:  # a metric has no place for remarks, and a map of zeros spoils its mean
-            warnings.warn(note, stacklevel=3)
+            warnings.warn(note, UsuWarning, stacklevel=3)
         return found.values
 
 
@@ -82,7 +98,5 @@ def explain_func(
     (2, 1, 8, 8)
     """
     if source != "gradcam" and not callable(source):
-        raise ValueError(
-            f"`source` must be 'gradcam' or a callable (model, images, classes); got {source!r}. Check the spelling."
-        )
+        raise ValueError(f"`source` must be 'gradcam' or a callable (model, images, classes); got {source!r}.")
     return ExplainFunc(source, layer, preset, evaluations)

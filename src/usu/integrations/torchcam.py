@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from usu import _checks as check
+from usu.errors import UsuWarning
 from usu.forward.outputs import Target, logits_of
+from usu.integrations._hooks import without_hooks
 from usu.pipeline import upsample
 from usu.settings import Settings
 
@@ -36,10 +37,7 @@ def wrap(extractor: Any, *, preset: str | Settings | None = None, evaluations: i
     """
     wanted = ("model", "target_names", "fuse_cams", "remove_hooks", "_hooks_off")
     if not callable(extractor) or any(not hasattr(extractor, name) for name in wanted):
-        raise TypeError(
-            f"`extractor` must be one of torchcam.methods; got {type(extractor).__name__}. Make it first, e.g. "
-            "GradCAM(model, 'layer4')."
-        )
+        raise TypeError(f"`extractor` must be one of torchcam.methods; got {type(extractor).__name__}.")
     return Wrapped(extractor, preset=preset, evaluations=evaluations)
 
 
@@ -86,20 +84,15 @@ class Wrapped:
         """
         images = self._image if image is None else image
         if images is None:
-            raise ValueError(
-                "`image` must be known, because the model is asked about it; got none. Run the model on it after "
-                "wrap(), or pass it."
-            )
+            raise ValueError("`image` must be given, or the model run on it after wrap(); got neither.")
         optional = {"targets": targets, "comparison_idx": comparison_idx, "retain_graph": retain_graph or None}
-        with self._deaf():  # some extractors run the model on pictures of their own
-            coarse = self.extractor(
-                class_idx,
-                scores,
-                normalized=False,
-                **{name: value for name, value in optional.items() if value is not None},
-            )
+        optional = {name: value for name, value in optional.items() if value is not None}
+        with self._not_listening():  # some extractors run the model on pictures of their own
+            coarse = self.extractor(class_idx, scores, normalized=False, **optional)
         goals = self._goals(class_idx, scores, targets, comparison_idx, len(images))
-        with self._aside():
+        # switched off, its hooks would still run, and one of them does not mind being switched off
+        own = getattr(self.extractor, "base_cam", self.extractor).hook_handles
+        with without_hooks([*own, self._handle]):
             maps = [self._upsampled(part, images, goals) for part in coarse]
         return [_scaled(part) for part in maps] if normalized else maps
 
@@ -118,7 +111,7 @@ class Wrapped:
         self.extractor.disable_hooks()
 
     def reset_hooks(self) -> None:
-        """Forget what was heard."""
+        """Forget the last pass."""
         self._image = None
         self.extractor.reset_hooks()
 
@@ -130,7 +123,7 @@ class Wrapped:
     @contextmanager
     def _hooks_off(self) -> Iterator[None]:
         """What torchcam's metrics use around passes that are none of the extractor's business."""
-        with self._deaf(), self.extractor._hooks_off():
+        with self._not_listening(), self.extractor._hooks_off():
             yield
 
     def __enter__(self) -> Wrapped:
@@ -152,30 +145,12 @@ class Wrapped:
             self._image = None if found is None else found.detach().clone()
 
     @contextmanager
-    def _deaf(self) -> Iterator[None]:
+    def _not_listening(self) -> Iterator[None]:
         before, self._listening = self._listening, False
         try:
             yield
         finally:
             self._listening = before
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """Without any of the extractor's hooks: switched off they would still run, and one of them does not listen."""
-        owner = getattr(self.extractor, "base_cam", self.extractor)
-        handles: list[RemovableHandle] = [*owner.hook_handles, self._handle]
-        kept: dict[int, tuple[Any, dict[int, Any]]] = {}
-        for handle in handles:
-            hooks = handle.hooks_dict_ref()
-            if hooks is not None and handle.id in hooks:
-                kept.setdefault(id(hooks), (hooks, dict(hooks)))
-                del hooks[handle.id]
-        try:
-            yield
-        finally:
-            for hooks, before in kept.values():  # in their old order
-                hooks.clear()
-                hooks.update(before)
 
     def _goals(self, class_idx: Any, scores: Any, targets: Any, comparison_idx: Any, count: int) -> list[Target]:
         """One target of ours per picture."""
@@ -190,18 +165,15 @@ class Wrapped:
 
     def _upsampled(self, coarse: Tensor, images: Tensor, goals: Sequence[Target]) -> Tensor:
         if coarse.ndim != 3 or len(coarse) != len(images):
-            raise ValueError(
-                f"`image` must be the batch of the {len(coarse)} maps, with height and width; got "
-                f"{check.shape(images)}. Pass what the model was given."
-            )
-        for index in ((coarse == 0).flatten(1).all(1)).nonzero().flatten().tolist():
+            raise ValueError(f"`image` must be the batch of the {len(coarse)} maps; got {check.shape(images)}.")
+        for index in (~coarse.flatten(1).any(1)).nonzero().flatten().tolist():
             warnings.warn(
                 f"Picture {index}: torchcam's map is zero everywhere, because the layer holds only evidence against "
                 "the target, or none. usu.gradcam(model, images, target, relu=False) shows it.",
+                UsuWarning,
                 stacklevel=4,
             )
-        result = upsample(coarse, images, self.model, goals, preset=self.preset, evaluations=self.evaluations)
-        return result.pixel_map
+        return upsample(coarse, images, self.model, goals, preset=self.preset, evaluations=self.evaluations).pixel_map
 
 
 def _of_samples(target: OutputTarget) -> Target:
