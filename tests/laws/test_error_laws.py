@@ -59,7 +59,9 @@ def test_batches_and_grids() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ValueError, match=r"^`truth` must have the shape of `pixel_map` \(2 x 2\); got 3\. Compare"):
+    with pytest.raises(ValueError, match=r"^`truth` must"):
         usu.alpha_beta_errors(np.ones((2, 2)), np.ones(3))
-    with pytest.raises(ValueError, match=r"^`cells` must be labels from 0 on; got -1\. Relabel"):
+    with pytest.raises(ValueError, match=r"^`cells` must"):
         usu.mass_imbalance(np.ones((2, 2)), np.ones((2, 2)), np.full((2, 2), -1))
+    with pytest.raises(ValueError, match=r"^`cells` must"):
+        usu.mass_imbalance(np.ones((2, 2)), np.ones((2, 2)), (3, 1))

@@ -14,8 +14,8 @@ from usu.forward import Model, engine
 from usu.inputs import displayable
 from usu.metrics.cache import Memory
 from usu.metrics.catalogue import Case
+from usu.metrics.maps import checked_truth
 from usu.metrics.passes import seeded
-from usu.metrics.truth import checked_truth
 from usu.pipeline import upsample
 from usu.results import Upsampled
 from usu.settings import PRESETS, Settings

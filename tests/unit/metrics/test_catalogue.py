@@ -1,4 +1,4 @@
-"""The declarations: every metric does what its data says of it."""
+"""Every metric does what its declaration says of it."""
 
 from __future__ import annotations
 
