@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,16 @@ def test_batches_and_grids() -> None:
     by_label = usu.mass_imbalance(found, truth, grid_labels((2, 3), (5, 7)))
     assert by_grid.deficit.shape == (2, 3, 6)
     np.testing.assert_allclose(by_grid.deficit, by_label.deficit, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_double_and_comes_back(dtype: torch.dtype) -> None:
+    """2048 - 0.5 is 2048 in half precision: the two cells would lose their halves, were only the sum exact."""
+    found, truth = torch.tensor([[2048.0, -2046.0, 3.0, 1.0]]).to(dtype), torch.full((1, 4), 0.5).to(dtype)
+    exact = [*usu.alpha_beta_errors(found.double(), truth), *usu.mass_imbalance(found.double(), truth, (1, 2))]
+    ours = [*usu.alpha_beta_errors(found, truth), *usu.mass_imbalance(found, truth, (1, 2))]
+    assert [one.dtype for one in ours] == [dtype] * 4
+    assert all(torch.equal(one, wanted.to(dtype)) for one, wanted in zip(ours, exact, strict=True))
 
 
 def test_bad_input() -> None:

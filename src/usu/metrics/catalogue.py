@@ -16,7 +16,7 @@ from torch import Tensor
 from usu.forward import Model
 from usu.forward.fills import Fill
 from usu.metrics.cache import Memory
-from usu.metrics.curves import deletion, insertion, pixel_flipping
+from usu.metrics.curves import STEPS, deletion, insertion, pixel_flipping
 from usu.metrics.half_deletion import half_deletion
 from usu.metrics.infidelity import block_changes, infidelity_of
 from usu.metrics.irof import irof
@@ -35,8 +35,6 @@ _INF = float("inf")
 _MATCHED = "-matched"
 #: Those that a name can end with, as in ``half-deletion:noise``.
 FILLS: dict[str, Fill] = {"blur": "blur", "mean": "mean", "noise": "noise"}
-#: Of the deletion and insertion curves: half of what the functions do by themselves, because tables have many maps.
-_STEPS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +105,7 @@ def _asking(case: Case, metric: Callable[..., Measured]) -> Measured:
 
 def _curve(case: Case, metric: Callable[..., Measured], fill: Fill) -> Measured:
     name = metric.__name__
-    measure = partial(metric, case.pixel_map, case.image, case.model, case.target, fill=fill, steps=_STEPS)
+    measure = partial(metric, case.pixel_map, case.image, case.model, case.target, fill=fill)
     return case.of_map.once((name, fill), lambda: measure(generator=case.dice(f"{name}{fill}")))
 
 
@@ -159,9 +157,9 @@ def _filling(fill: Fill, suffix: str = "") -> tuple[Metric, ...]:
     """The metrics that hide parts of the picture, with one fill."""
     return (
         Metric(f"half-deletion{suffix}", "higher", -1, 1, True, 2, partial(_halves, fill=fill)),
-        Metric(f"deletion{suffix}", "lower", 0, 1, True, _STEPS + 1, partial(_curve, metric=deletion, fill=fill)),
-        Metric(f"insertion{suffix}", "higher", 0, 1, True, _STEPS + 1, partial(_curve, metric=insertion, fill=fill)),
-        Metric(f"insertion-deletion{suffix}", "higher", -1, 1, True, 2 * _STEPS + 2, partial(_both_curves, fill=fill)),
+        Metric(f"deletion{suffix}", "lower", 0, 1, True, STEPS + 1, partial(_curve, metric=deletion, fill=fill)),
+        Metric(f"insertion{suffix}", "higher", 0, 1, True, STEPS + 1, partial(_curve, metric=insertion, fill=fill)),
+        Metric(f"insertion-deletion{suffix}", "higher", -1, 1, True, 2 * STEPS + 2, partial(_both_curves, fill=fill)),
         Metric(f"infidelity{suffix}", "lower", 0, 1, True, 201, partial(_infidelity, scaling="optimal", fill=fill)),
     )
 

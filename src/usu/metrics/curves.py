@@ -14,6 +14,9 @@ from usu.metrics.maps import ranking
 from usu.metrics.passes import Measured, area, cuts, prepared, walk
 from usu.types import Array
 
+#: Of deletion and insertion, as functions and in tables: few, because tables have many maps.
+STEPS = 8
+
 
 def deletion(
     pixel_map: Array,
@@ -22,7 +25,7 @@ def deletion(
     target: Target = None,
     *,
     fill: Fill = "mean",
-    steps: int = 16,
+    steps: int = STEPS,
     link: Link = "probability",
     generator: torch.Generator | int = 0,
 ) -> Measured:
@@ -32,7 +35,8 @@ def deletion(
         pixel_map: (H, W), higher = more relevant.
         image: (C, H, W), as the model takes it.
         fill: what takes the pixels' place, all channels together; see `usu.fills`.
-        steps: q = 0, 1/steps, ..., 1, each rounded to a whole number of pixels.
+        steps: q = 0, 1/steps, ..., 1, each rounded to a whole number of pixels. The default, 8, is that of the tables:
+            the numbers of 16 or 64 steps are others, so compare equal steps.
         generator: orders pixels of equal value at random.
 
     Guarantees:
@@ -56,7 +60,7 @@ def insertion(
     target: Target = None,
     *,
     fill: Fill = "mean",
-    steps: int = 16,
+    steps: int = STEPS,
     link: Link = "probability",
     generator: torch.Generator | int = 0,
 ) -> Measured:

@@ -82,6 +82,7 @@ def mass_imbalance(pixel_map: ArrayT, truth: Array, cells: Array | tuple[int, in
 
 
 def _pair(pixel_map: Array, truth: Array) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both in float64: a difference in half precision would lose what the cells are compared by."""
     found = check.as_tensor("pixel_map", pixel_map)
     known = check.as_tensor("truth", truth, like=found)
     if found.shape != known.shape:
@@ -90,4 +91,4 @@ def _pair(pixel_map: Array, truth: Array) -> tuple[torch.Tensor, torch.Tensor]:
         )
     check.finite("pixel_map", found)
     check.finite("truth", known)
-    return found, known
+    return found.double(), known.double()

@@ -1,4 +1,4 @@
-"""Every metric refuses what it cannot use, and names the argument."""
+"""Every metric takes maps of any precision, refuses what it cannot use, and names the argument."""
 
 from __future__ import annotations
 
@@ -42,6 +42,22 @@ def call(metric, change):
     return metric(**{"pixel_map": GIVEN.numpy(), **GOOD[metric], **change})
 
 
+TWOFOLD = (*ASKING[2:5], metrics.infidelity, metrics.sparseness)
+
+
+@pytest.mark.parametrize(
+    ("metric", "change"), [*((m, {}) for m in GOOD), *((m, {"compat": "quantus"}) for m in TWOFOLD)]
+)
+def test_a_map_of_half_precision(metric, change):
+    """All values of the map are exact in all of them, so the number is the same."""
+    if metric in MASS:
+        change = {"coarse": torch.ones(2, 2, dtype=torch.bfloat16)}
+    known = call(metric, change)
+    for given in (GIVEN.half(), GIVEN.bfloat16(), GIVEN.half().numpy()):
+        found = call(metric, change | {"pixel_map": given})
+        assert np.array_equal(*(np.asarray(getattr(one, "value", one), dtype=float) for one in (found, known)))
+
+
 @pytest.mark.parametrize("metric", GOOD, ids=lambda metric: metric.__name__)
 @pytest.mark.parametrize(
     ("pixel_map", "error"),
@@ -76,7 +92,7 @@ QUANTUS = {"compat": "quantus"}
         (ASKING[:4], {"steps": 2.0}, TypeError, "steps"),
         (ASKING[:4], {"steps": True}, TypeError, "steps"),
         ((*ASKING[:5], *ASKING[6:]), {"fill": "grey"}, ValueError, "fill"),
-        ((*ASKING[2:5], metrics.infidelity, metrics.sparseness), {"compat": "captum"}, ValueError, "compat"),
+        (TWOFOLD, {"compat": "captum"}, ValueError, "compat"),
         (ASKING[2:4], QUANTUS | {"steps": 9}, ValueError, "steps"),
         (ASKING[2:4], QUANTUS | {"fill": "blur"}, ValueError, "fill"),
         (ASKING[2:4], QUANTUS | {"fill": [0, 0, 0]}, ValueError, "fill"),

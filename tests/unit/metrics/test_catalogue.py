@@ -102,6 +102,16 @@ def test_block_answers_are_shared_by_the_maps_of_a_picture():
     assert second.value == pytest.approx(direct.value, abs=1e-12)
 
 
+@pytest.mark.parametrize("name", ["deletion", "insertion", "pixel-flipping", "irof", "road"])
+def test_a_name_has_one_definition(name):
+    """The table's number is that of the function of the same name, called with its defaults."""
+    one, metric = case(), getattr(metrics, name.replace("-", "_"))
+    dice = one.dice(f"{name}mean" if name in ("deletion", "insertion") else metric.__name__)
+    direct = metric(one.pixel_map, one.image, one.model, one.target, generator=dice)
+    listed = by_name(name).measure(one)
+    assert (listed.value, listed.evaluations) == (pytest.approx(direct.value, abs=1e-9), direct.evaluations)
+
+
 def test_insertion_minus_deletion_is_their_difference_and_repeats_neither():
     one = case()
     both = by_name("insertion-deletion").measure(one)
