@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from usu.forward import Model
-from usu.forward.fills import Fill
+from usu.forward.fills import Fill, filled
 from usu.metrics.cache import Memory
-from usu.metrics.curves import STEPS, deletion, insertion, pixel_flipping
+from usu.metrics.curves import STEPS, curve, pixel_flipping
 from usu.metrics.half_deletion import half_deletion
 from usu.metrics.infidelity import block_changes, infidelity_of
 from usu.metrics.irof import irof
 from usu.metrics.localization import area_iou, cell_auroc, concentration, energy_in_mask, iou, pointing_game
 from usu.metrics.mass import largest_gain, mass_error, moved_mass
 from usu.metrics.monotonicity import monotonicity_correlation
-from usu.metrics.passes import Measured, seeded
+from usu.metrics.passes import Measured, aimed, one_target, seeded
 from usu.metrics.quantile_match import quantile_match
 from usu.metrics.road import road
 from usu.metrics.seam_energy import seam_energy
@@ -103,14 +103,28 @@ def _asking(case: Case, metric: Callable[..., Measured]) -> Measured:
     return metric(case.pixel_map, case.image, case.model, case.target, generator=case.dice(metric.__name__))
 
 
-def _curve(case: Case, metric: Callable[..., Measured], fill: Fill) -> Measured:
-    name = metric.__name__
-    measure = partial(metric, case.pixel_map, case.image, case.model, case.target, fill=fill)
-    return case.of_map.once((name, fill), lambda: measure(generator=case.dice(f"{name}{fill}")))
+def _end(case: Case, fill: Fill | None) -> float:
+    """g of the image (None), or of nothing but its fill: where all curves of a picture start or end."""
+
+    def ask() -> float:
+        asked, image, _ = aimed(case.model, case.target, case.image, "probability")
+        shown = image if fill is None else filled(image, fill)
+        return float(one_target(asked.evaluate(image, 1, lambda _: shown[None])))
+
+    return case.of_picture.once(("end", fill), ask)
+
+
+def _curve(case: Case, name: str, fill: Fill) -> Measured:
+    # asked for outside of the curve, so that their time counts for every curve that has them
+    ends = _end(case, None), _end(case, fill)
+    measure = partial(curve, case.pixel_map, case.image, case.model, case.target, fill=fill, ends=ends)
+    return case.of_map.once(
+        (name, fill), lambda: measure(insert=name == "insertion", generator=case.dice(f"{name}{fill}"))
+    )
 
 
 def _both_curves(case: Case, fill: Fill) -> Measured:
-    shown, hidden = _curve(case, insertion, fill), _curve(case, deletion, fill)
+    shown, hidden = _curve(case, "insertion", fill), _curve(case, "deletion", fill)
     return Measured(shown.value - hidden.value, shown.evaluations + hidden.evaluations)
 
 
@@ -157,8 +171,8 @@ def _filling(fill: Fill, suffix: str = "") -> tuple[Metric, ...]:
     """The metrics that hide parts of the picture, with one fill."""
     return (
         Metric(f"half-deletion{suffix}", "higher", -1, 1, True, 2, partial(_halves, fill=fill)),
-        Metric(f"deletion{suffix}", "lower", 0, 1, True, STEPS + 1, partial(_curve, metric=deletion, fill=fill)),
-        Metric(f"insertion{suffix}", "higher", 0, 1, True, STEPS + 1, partial(_curve, metric=insertion, fill=fill)),
+        Metric(f"deletion{suffix}", "lower", 0, 1, True, STEPS + 1, partial(_curve, name="deletion", fill=fill)),
+        Metric(f"insertion{suffix}", "higher", 0, 1, True, STEPS + 1, partial(_curve, name="insertion", fill=fill)),
         Metric(f"insertion-deletion{suffix}", "higher", -1, 1, True, 2 * STEPS + 2, partial(_both_curves, fill=fill)),
         Metric(f"infidelity{suffix}", "lower", 0, 1, True, 201, partial(_infidelity, scaling="optimal", fill=fill)),
     )
@@ -188,9 +202,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("seam-energy", "lower", 0, _INF, True, 0, _seams),
     Metric("cell-auroc", "higher", 0, 1, True, 0, _cell_auroc, True),
     Metric("iou", "higher", 0, 1, True, 0, partial(_inside, metric=iou), True),
-    Metric(
-        "area-iou", "higher", 0, 1, True, 0, lambda c: _inside(c, partial(area_iou, generator=c.dice("ties"))), True
-    ),
+    Metric("area-iou", "higher", 0, 1, True, 0, _area_iou, True),
     Metric("concentration", "higher", 0, 1, True, 0, partial(_inside, metric=concentration), True),
     _ENERGY,
     _matched(_ENERGY),

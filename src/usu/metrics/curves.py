@@ -50,7 +50,7 @@ def deletion(
     >>> deletion(image[0], image, total, 0, fill=0, steps=2, link="logit").value  # 4, 1, 0
     1.5
     """
-    return _curve(pixel_map, image, model, target, fill, steps, link, generator, insert=False)
+    return curve(pixel_map, image, model, target, insert=False, fill=fill, steps=steps, link=link, generator=generator)
 
 
 def insertion(
@@ -74,24 +74,23 @@ def insertion(
     >>> insertion(image[0], image, total, 0, fill=0, steps=2, link="logit").value  # 0, 3, 4
     2.5
     """
-    return _curve(pixel_map, image, model, target, fill, steps, link, generator, insert=True)
+    return curve(pixel_map, image, model, target, insert=True, fill=fill, steps=steps, link=link, generator=generator)
 
 
-def _curve(
-    pixel_map: Array,
-    image: Array,
-    model: Model,
-    target: Target,
-    fill: Fill,
-    steps: int,
-    link: Link,
-    generator: torch.Generator | int,
-    *,
-    insert: bool,
-) -> Measured:
+def curve(
+    pixel_map: Array, image: Array, model: Model, target: Target, *, insert: bool, fill: Fill, steps: int = STEPS,
+    link: Link = "probability", generator: torch.Generator | int, ends: tuple[float, float] | None = None,
+) -> Measured:  # fmt: skip
+    """Deletion, or with ``insert`` insertion; ``ends``: g of the image and of its fill, where they are known already.
+
+    ``evaluations`` counts the ends in any case: it is what the metric takes by itself.
+    """
     field, asked, image, spent = prepared(pixel_map, image, model, target, link)
-    counts = cuts(field.numel(), steps)
-    values = walk(asked, image, filled(image, fill), ranking(field, generator), counts, insert=insert)
+    counts, hidden, order = cuts(field.numel(), steps), filled(image, fill), ranking(field, generator)
+    values = walk(asked, image, hidden, order, counts if ends is None else counts[1:-1], insert=insert)
+    if ends is not None:
+        first, last = torch.tensor(ends[::-1] if insert else ends, dtype=values.dtype).split(1)
+        values = torch.cat([first, values, last])
     return Measured(area(values, counts.double() / field.numel()), len(values) + spent, values.numpy())
 
 
