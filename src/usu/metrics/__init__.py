@@ -1,11 +1,10 @@
 """How good is a pixel map: every metric with its formula, its range and its cost; `METRICS` has them by name."""
 
 from usu.metrics.catalogue import METRICS, Case, Metric, by_name
-from usu.metrics.curves import deletion, insertion, pixel_flipping
+from usu.metrics.curves import deletion, insertion, irof, pixel_flipping
 from usu.metrics.half_deletion import half_deletion
 from usu.metrics.imputation import noisy_linear
 from usu.metrics.infidelity import BlockChanges, block_changes, infidelity, infidelity_of
-from usu.metrics.irof import irof
 from usu.metrics.localization import area_iou, cell_auroc, concentration, energy_in_mask, iou, pointing_game
 from usu.metrics.mass import largest_gain, mass_error, moved_mass
 from usu.metrics.monotonicity import monotonicity_correlation

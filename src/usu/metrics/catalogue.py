@@ -16,10 +16,9 @@ from torch import Tensor
 from usu.forward import Model
 from usu.forward.fills import Fill, filled
 from usu.metrics.cache import Memory
-from usu.metrics.curves import STEPS, curve, pixel_flipping
+from usu.metrics.curves import STEPS, curve, irof, pixel_flipping
 from usu.metrics.half_deletion import half_deletion
 from usu.metrics.infidelity import block_changes, infidelity_of
-from usu.metrics.irof import irof
 from usu.metrics.localization import area_iou, cell_auroc, concentration, energy_in_mask, iou, pointing_game
 from usu.metrics.mass import largest_gain, mass_error, moved_mass
 from usu.metrics.monotonicity import monotonicity_correlation
@@ -243,6 +242,6 @@ def by_name(name: str) -> Metric:
             return _matched(metric)
     known = ", ".join(metric.name for metric in METRICS)
     raise ValueError(
-        f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; the first five take another fill as "
-        f"in half-deletion:noise, and all of them {_MATCHED} at the end."
+        f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; of the first five also as in "
+        f"half-deletion:noise, and all of them with {_MATCHED} at the end."
     )

@@ -86,9 +86,7 @@ def _pair(pixel_map: Array, truth: Array) -> tuple[torch.Tensor, torch.Tensor]:
     found = check.as_tensor("pixel_map", pixel_map)
     known = check.as_tensor("truth", truth, like=found)
     if found.shape != known.shape:
-        raise ValueError(
-            f"`truth` must have the shape of `pixel_map` ({check.shape(found)}); got {check.shape(known)}."
-        )
+        raise ValueError(f"`truth` must be as large as `pixel_map` ({check.shape(found)}); got {check.shape(known)}.")
     check.finite("pixel_map", found)
     check.finite("truth", known)
     return found.double(), known.double()

@@ -1,4 +1,4 @@
-"""Half deletion within cells: does the map know which half of each cell matters? The coarse map cannot help it."""
+"""Half deletion: does the map know which half of each cell matters? The coarse map cannot help it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def half_deletion(
 ) -> Measured:
     """drop(top half of every cell filled) - drop(bottom half filled) = g(bottom filled) - g(top filled).
 
-    Both images lose the same number of pixels in every cell, so how much the map gives to a cell plays no part: only
-    what it says inside of cells does. Of an odd number of pixels the middle one belongs to neither half.
+    Both images lose the same number of pixels in every cell, so only what the map says inside of cells plays a part.
+    Of an odd number of pixels the middle one belongs to neither half.
 
     Args:
         pixel_map: (H, W), higher = more relevant.

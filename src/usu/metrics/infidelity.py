@@ -1,7 +1,6 @@
 """Infidelity (Yeh et al., 2019): does the attribution inside a block tell how much the output changes without it?
 
-The costly part does not depend on the map: `block_changes` asks the model once per image, `infidelity_of` compares
-any number of maps with its answers.
+`block_changes` asks the model, once per image; `infidelity_of` compares any number of maps with its answers.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from usu.types import Array, ArrayT
 def quantile_match(pixel_map: ArrayT, like: Array, *, generator: torch.Generator | int = 0) -> ArrayT:
     """The map with its i-th highest pixel set to the i-th highest value of ``like``, (H, W).
 
-    A metric that looks at magnitudes rewards a histogram as much as a ranking: sharper maps score differently with the
-    same order of pixels. Matched to one map, say bilinear's, all have its values and differ in where they put them.
+    A metric that looks at magnitudes rewards a histogram as much as a ranking. Matched to one map, say bilinear's, all
+    maps have its values and differ in where they put them.
 
     Args:
         pixel_map: (H, W).

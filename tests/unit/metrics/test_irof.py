@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from usu.metrics.irof import irof
+from usu.metrics.curves import irof
 
 
 def total(batch):
