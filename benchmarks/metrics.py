@@ -20,8 +20,7 @@ from skimage import data
 from torch.utils.flop_counter import FlopCounterMode
 
 import usu
-from usu.metrics.infidelity import infidelity
-from usu.metrics.pixel_flipping import pixel_flipping
+from usu.metrics import infidelity, pixel_flipping
 from usu.models import load
 
 PICTURES = (

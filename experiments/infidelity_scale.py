@@ -20,7 +20,8 @@ from experiments.pages import markdown
 from skimage import data
 
 import usu
-from usu.metrics.infidelity import block_changes, infidelity_of, patch_changes
+from usu.metrics.infidelity import block_changes, infidelity_of
+from usu.metrics.quantus_compat import patch_changes
 from usu.models import load
 
 PICTURES = ("chelsea", "coffee", "astronaut", "rocket")

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from usu.forward.fills import filled
-from usu.metrics.infidelity import block_changes, infidelity, infidelity_of, patch_changes
+from usu.metrics.infidelity import block_changes, infidelity, infidelity_of
+from usu.metrics.quantus_compat import patch_changes
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch
 from skimage.segmentation import slic
 from torch import nn
 
-from usu.metrics.irof import irof
+from usu.metrics.curves import irof
 
 
 def theirs(quantus, net, image, pixel_map, fill) -> float:

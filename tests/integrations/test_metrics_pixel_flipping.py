@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from usu.metrics.pixel_flipping import pixel_flipping
+from usu.metrics.curves import pixel_flipping
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from usu.errors import UsuError
 from usu.forward import Model
 from usu.forward.digest import described
 from usu.metrics.catalogue import METRICS, Case, Metric, by_name
-from usu.metrics.measurement import Measured
+from usu.metrics.passes import Measured
 from usu.results import versions
 from usu.sources import SOURCES
 

@@ -15,8 +15,8 @@ from usu.forward import Model, engine
 from usu.inputs import Input, displayable
 from usu.metrics.cache import Memory
 from usu.metrics.catalogue import Case
+from usu.metrics.maps import checked_truth
 from usu.metrics.passes import seeded
-from usu.metrics.truth import checked_truth
 from usu.pipeline import Scored, scores_of
 from usu.settings import PRESETS, Settings
 from usu.sources import coarse_map

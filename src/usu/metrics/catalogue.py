@@ -14,24 +14,15 @@ import torch
 from torch import Tensor
 
 from usu.forward import Model
-from usu.forward.fills import Fill
+from usu.forward.fills import Fill, filled
 from usu.metrics.cache import Memory
-from usu.metrics.cell_auroc import cell_auroc
-from usu.metrics.concentration import concentration
-from usu.metrics.deletion import deletion
-from usu.metrics.energy import energy_in_mask
+from usu.metrics.curves import STEPS, curve, irof, pixel_flipping
 from usu.metrics.half_deletion import half_deletion
-from usu.metrics.infidelity import BlockChanges, block_changes, infidelity_of
-from usu.metrics.insertion import insertion
-from usu.metrics.iou import area_iou, iou
-from usu.metrics.irof import irof
-from usu.metrics.largest_gain import largest_gain
-from usu.metrics.mass_error import mass_error, moved_mass
-from usu.metrics.measurement import Measured
+from usu.metrics.infidelity import block_changes, infidelity_of
+from usu.metrics.localization import area_iou, cell_auroc, concentration, energy_in_mask, iou, pointing_game
+from usu.metrics.mass import largest_gain, mass_error, moved_mass
 from usu.metrics.monotonicity import monotonicity_correlation
-from usu.metrics.passes import seeded
-from usu.metrics.pixel_flipping import pixel_flipping
-from usu.metrics.pointing_game import pointing_game
+from usu.metrics.passes import Measured, aimed, one_target, seeded
 from usu.metrics.quantile_match import quantile_match
 from usu.metrics.road import road
 from usu.metrics.seam_energy import seam_energy
@@ -43,8 +34,6 @@ _INF = float("inf")
 _MATCHED = "-matched"
 #: Those that a name can end with, as in ``half-deletion:noise``.
 FILLS: dict[str, Fill] = {"blur": "blur", "mean": "mean", "noise": "noise"}
-#: Of the deletion and insertion curves: half of what the functions do by themselves, because tables have many maps.
-_STEPS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +53,7 @@ class Case:
     segments: NDArray | None = None
     #: Of the random numbers; the same for every map of a picture, so that maps are compared on equal terms.
     seed: int = 0
-    #: What is the same for every map of the picture, and what is the same for every metric of this map.
+    #: What is the same for every map of the picture, and for every metric of this map.
     of_picture: Memory = field(default_factory=Memory)
     of_map: Memory = field(default_factory=Memory)
 
@@ -80,9 +69,10 @@ class Case:
     @property
     def matched(self) -> Case:
         """The same map with the values of the bilinear one, in its own order."""
-        like = interpolate(self.coarse, (int(self.image.shape[-2]), int(self.image.shape[-1])), "bilinear")
-        field = self.of_map.once("matched", lambda: quantile_match(self.pixel_map, like, generator=self.dice("ties")))
-        return replace(self, pixel_map=field, of_map=Memory())
+        height, width = self.image.shape[-2:]
+        return replace(self, of_map=Memory(), pixel_map=self.of_map.once("matched", lambda: quantile_match(
+            self.pixel_map, interpolate(self.coarse, (height, width), "bilinear"), generator=self.dice("ties")
+        )))  # fmt: skip
 
     @property
     def lent(self) -> float:
@@ -107,24 +97,33 @@ class Metric:
     needs_truth: bool = False
 
 
-def _walked(case: Case, walk: Callable[..., Measured], fill: Fill) -> Measured:
-    name = walk.__name__
+def _asking(case: Case, metric: Callable[..., Measured]) -> Measured:
+    """A metric that asks the model, with its own settings."""
+    return metric(case.pixel_map, case.image, case.model, case.target, generator=case.dice(metric.__name__))
+
+
+def _end(case: Case, fill: Fill | None) -> float:
+    """g of the image (None), or of nothing but its fill: where all curves of a picture start or end."""
+
+    def ask() -> float:
+        asked, image, _ = aimed(case.model, case.target, case.image, "probability")
+        shown = image if fill is None else filled(image, fill)
+        return float(one_target(asked.evaluate(image, 1, lambda _: shown[None])))
+
+    return case.of_picture.once(("end", fill), ask)
+
+
+def _curve(case: Case, name: str, fill: Fill) -> Measured:
+    # asked for outside of the curve, so that their time counts for every curve that has them
+    ends = _end(case, None), _end(case, fill)
+    measure = partial(curve, case.pixel_map, case.image, case.model, case.target, fill=fill, ends=ends)
     return case.of_map.once(
-        (name, fill),
-        lambda: walk(
-            case.pixel_map,
-            case.image,
-            case.model,
-            case.target,
-            fill=fill,
-            steps=_STEPS,
-            generator=case.dice(f"{name}{fill}"),
-        ),
+        (name, fill), lambda: measure(insert=name == "insertion", generator=case.dice(f"{name}{fill}"))
     )
 
 
-def _both_ways(case: Case, fill: Fill) -> Measured:
-    shown, hidden = _walked(case, insertion, fill), _walked(case, deletion, fill)
+def _both_curves(case: Case, fill: Fill) -> Measured:
+    shown, hidden = _curve(case, "insertion", fill), _curve(case, "deletion", fill)
     return Measured(shown.value - hidden.value, shown.evaluations + hidden.evaluations)
 
 
@@ -134,38 +133,28 @@ def _halves(case: Case, fill: Fill) -> Measured:
     )
 
 
-def _blocks(case: Case, fill: Fill) -> BlockChanges:
-    """The model's answers do not depend on the map, so thirty maps of a picture share them."""
-    return case.of_picture.once(
+def _infidelity(case: Case, scaling: Literal["optimal", "raw"], fill: Fill) -> Measured:
+    # the model's answers do not depend on the map, so thirty maps of a picture share them
+    changes = case.of_picture.once(
         ("blocks", fill),
         lambda: block_changes(case.image, case.model, case.target, fill=fill, generator=case.dice(f"blocks{fill}")),
     )
-
-
-def _infidelity(case: Case, scaling: Literal["optimal", "raw"], fill: Fill) -> Measured:
-    changes = _blocks(case, fill)
     return Measured(infidelity_of(case.pixel_map, changes, scaling=scaling), changes.evaluations)
-
-
-def _asking(case: Case, metric: Callable[..., Measured]) -> Measured:
-    return metric(case.pixel_map, case.image, case.model, case.target, generator=case.dice(metric.__name__))
 
 
 def _seams(case: Case) -> Measured:
     if case.segments is None:
-        raise ValueError(
-            "`segments` must be given for seam energy; got None. Pass the label map of the picture's parts."
-        )
+        raise ValueError("`segments` must be given for seam energy; got None.")
     return Measured(seam_energy(case.pixel_map, case.cells, case.segments))
 
 
 def _inside(case: Case, metric: Callable[..., float]) -> Measured:
     if case.truth is None:
-        raise ValueError("`truth` must be given for metrics against an outline; got None. Leave them out.")
+        raise ValueError("`truth` must be given for metrics against an outline; got None.")
     return Measured(metric(case.pixel_map, case.truth))
 
 
-def _auroc(case: Case) -> Measured:
+def _cell_auroc(case: Case) -> Measured:
     return _inside(case, partial(cell_auroc, cells=case.cells))
 
 
@@ -173,7 +162,7 @@ def _area_iou(case: Case) -> Measured:
     return _inside(case, partial(area_iou, generator=case.dice("ties")))
 
 
-def _of_map(metric: Callable[..., float], case: Case) -> Measured:
+def _beside_coarse(case: Case, metric: Callable[..., float]) -> Measured:
     return Measured(metric(case.pixel_map, case.coarse))
 
 
@@ -181,9 +170,9 @@ def _filling(fill: Fill, suffix: str = "") -> tuple[Metric, ...]:
     """The metrics that hide parts of the picture, with one fill."""
     return (
         Metric(f"half-deletion{suffix}", "higher", -1, 1, True, 2, partial(_halves, fill=fill)),
-        Metric(f"deletion{suffix}", "lower", 0, 1, True, _STEPS + 1, partial(_walked, walk=deletion, fill=fill)),
-        Metric(f"insertion{suffix}", "higher", 0, 1, True, _STEPS + 1, partial(_walked, walk=insertion, fill=fill)),
-        Metric(f"insertion-deletion{suffix}", "higher", -1, 1, True, 2 * _STEPS + 2, partial(_both_ways, fill=fill)),
+        Metric(f"deletion{suffix}", "lower", 0, 1, True, STEPS + 1, partial(_curve, name="deletion", fill=fill)),
+        Metric(f"insertion{suffix}", "higher", 0, 1, True, STEPS + 1, partial(_curve, name="insertion", fill=fill)),
+        Metric(f"insertion-deletion{suffix}", "higher", -1, 1, True, 2 * STEPS + 2, partial(_both_curves, fill=fill)),
         Metric(f"infidelity{suffix}", "lower", 0, 1, True, 201, partial(_infidelity, scaling="optimal", fill=fill)),
     )
 
@@ -191,10 +180,7 @@ def _filling(fill: Fill, suffix: str = "") -> tuple[Metric, ...]:
 def _matched(metric: Metric) -> Metric:
     """After the map got the bilinear map's values in its own order, for metrics that magnitudes decide."""
     return replace(
-        metric,
-        name=f"{metric.name}{_MATCHED}",
-        measure=lambda case: metric.measure(case.matched),
-        scale_invariant=True,
+        metric, name=metric.name + _MATCHED, scale_invariant=True, measure=lambda case: metric.measure(case.matched)
     )
 
 
@@ -209,11 +195,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("pixel-flipping", "lower", 0, 1, True, 32, partial(_asking, metric=pixel_flipping)),
     Metric("monotonicity", "higher", -1, 1, True, 33, partial(_asking, metric=monotonicity_correlation)),
     Metric("sparseness", "higher", 0, 1, True, 0, lambda case: Measured(sparseness(case.pixel_map))),
-    Metric("mass-error", "lower", 0, _INF, False, 0, partial(_of_map, mass_error)),
-    Metric("moved-mass", "lower", 0, _INF, False, 0, partial(_of_map, moved_mass)),
-    Metric("largest-gain", "lower", 0, _INF, False, 0, partial(_of_map, largest_gain)),
+    Metric("mass-error", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=mass_error)),
+    Metric("moved-mass", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=moved_mass)),
+    Metric("largest-gain", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=largest_gain)),
     Metric("seam-energy", "lower", 0, _INF, True, 0, _seams),
-    Metric("cell-auroc", "higher", 0, 1, True, 0, _auroc, True),
+    Metric("cell-auroc", "higher", 0, 1, True, 0, _cell_auroc, True),
     Metric("iou", "higher", 0, 1, True, 0, partial(_inside, metric=iou), True),
     Metric("area-iou", "higher", 0, 1, True, 0, _area_iou, True),
     Metric("concentration", "higher", 0, 1, True, 0, partial(_inside, metric=concentration), True),
@@ -232,8 +218,7 @@ def metric_table() -> str:
     rows = [["metric", "better", "range", "scale-invariant", "evaluations", "needs an outline"]]
     for metric in METRICS:
         reach = f"{metric.low:g} to {metric.high:g}" if metric.high < _INF else f"from {metric.low:g}"
-        flags = ("yes" if flag else "" for flag in (metric.scale_invariant, metric.needs_truth))
-        invariant, outline = flags
+        invariant, outline = ("yes" if flag else "" for flag in (metric.scale_invariant, metric.needs_truth))
         rows.append([f"`{metric.name}`", metric.better, reach, invariant, str(metric.evaluations), outline])
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
@@ -257,6 +242,6 @@ def by_name(name: str) -> Metric:
             return _matched(metric)
     known = ", ".join(metric.name for metric in METRICS)
     raise ValueError(
-        f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; the first five take another fill as "
-        f"in half-deletion:noise, and all of them {_MATCHED} at the end."
+        f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; of the first five also as in "
+        f"half-deletion:noise, and all of them with {_MATCHED} at the end."
     )

@@ -1,158 +1,193 @@
-"""Walking along a ranking: a picture that loses (or gains) its pixels one group after the other, and the area below."""
+"""Deletion, insertion, pixel flipping and IROF: one walk along the map's ranking, read as an area."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, cast
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from usu import _checks as check
-from usu.forward import Engine
-from usu.forward.fills import apply
-from usu.metrics.truth import checked_cells
-from usu.operator.cells import Labels
-from usu.types import Array, NDArray
+from usu.forward import Model
+from usu.forward.fills import Fill, filled
+from usu.forward.outputs import Link, Target
+from usu.metrics import quantus_compat
+from usu.metrics.maps import dense_cells, group_means, ranking
+from usu.metrics.passes import Measured, area, cuts, prepared, walk
+from usu.types import Array
 
-#: Quantus' names of fills, beside "mean" and numbers.
-QuantusFill: TypeAlias = Literal["black", "white", "uniform"]
+#: Of deletion and insertion, as functions and in tables: few, because tables have many maps.
+STEPS = 8
 
 
-def walk(engine: Engine, image: Tensor, filled: Tensor, order: Tensor, counts: Tensor, *, insert: bool) -> Tensor:
-    """Values (n,) of the picture with the first counts[i] pixels of ``order`` filled: one evaluation per count.
+def deletion(
+    pixel_map: Array,
+    image: Array,
+    model: Model,
+    target: Target = None,
+    *,
+    fill: Fill = "mean",
+    steps: int = STEPS,
+    link: Link = "probability",
+    generator: torch.Generator | int = 0,
+) -> Measured:
+    """Area under g(image without its fraction q of most relevant pixels), q from 0 to 1, by the trapezoid rule.
 
-    With ``insert`` it is the filled picture on which they are shown. An order of H·W entries ranks pixels, whose
-    channels go together; one of C·H·W entries ranks every value of the picture by itself.
+    Args:
+        pixel_map: (H, W), higher = more relevant.
+        image: (C, H, W), as the model takes it.
+        fill: what takes the pixels' place, all channels together; see `usu.fills`.
+        steps: q = 0, 1/steps, ..., 1, each rounded to a whole number of pixels. The default, 8, is that of the tables:
+            the numbers of 16 or 64 steps are others, so compare equal steps.
+        generator: orders pixels of equal value at random.
 
-    >>> from usu.forward import engine
-    >>> total = engine(lambda batch: batch.sum((1, 2, 3))[:, None], target=0)
-    >>> picture, order = torch.tensor([[[1.0, 2.0, 4.0]]]), torch.tensor([2, 1, 0])
-    >>> walk(total, picture, torch.zeros(1, 1, 3), order, torch.tensor([0, 1, 2]), insert=False).tolist()
-    [7.0, 3.0, 1.0]
+    Guarantees:
+        Lower is better. In [0, 1] for probabilities, and not normalised: an image the model is unsure of has a small
+        area whatever the map, so compare maps of one image. Only the order of the pixels matters: any increasing
+        transformation of the map leaves the value as it is. ``steps + 1`` evaluations, one more if ``target`` is None.
+        ``curve`` holds the steps + 1 values.
+
+    >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
+    >>> image = torch.tensor([[[1.0, 3.0]]])
+    >>> deletion(image[0], image, total, 0, fill=0, steps=2, link="logit").value  # 4, 1, 0
+    1.5
     """
-    # where every value stands in the order, so that any row of the walk is one comparison
-    rank = torch.empty(len(order), dtype=torch.int32, device=image.device)
-    rank[order.to(image.device)] = torch.arange(len(order), dtype=torch.int32, device=image.device)
-    layers = image.numel() // len(order), -1, image.shape[-1]
-    rank, shown, hidden = rank.reshape(layers[1:]), image.reshape(layers), filled.reshape(layers)
-    cuts = counts.to(rank)[:, None, None]
-
-    def build(rows: slice) -> Tensor:
-        keep = rank < cuts[rows] if insert else rank >= cuts[rows]
-        return apply(shown, hidden, keep).reshape(-1, *image.shape)
-
-    return one_target(engine.evaluate(image, len(counts), build))
+    return curve(pixel_map, image, model, target, insert=False, fill=fill, steps=steps, link=link, generator=generator)
 
 
-def one_target(values: Tensor) -> Tensor:
-    """(n, 1) -> (n,)."""
-    if values.shape[1] != 1:
-        raise ValueError(
-            f"`target` must give one number per picture for a metric; got {values.shape[1]}. Measure them one by one."
-        )
-    return values[:, 0]
+def insertion(
+    pixel_map: Array,
+    image: Array,
+    model: Model,
+    target: Target = None,
+    *,
+    fill: Fill = "mean",
+    steps: int = STEPS,
+    link: Link = "probability",
+    generator: torch.Generator | int = 0,
+) -> Measured:
+    """Area under g(fill showing the fraction q of most relevant pixels), q from 0 to 1; settings as in `deletion`.
 
+    Guarantees:
+        Higher is better; for the rest those of `deletion`.
 
-def area(values: Tensor, fractions: Tensor) -> float:
-    """∫ values d(fractions) by the trapezoid rule.
-
-    >>> area(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.5, 1.0]))
-    0.25
+    >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
+    >>> image = torch.tensor([[[1.0, 3.0]]])
+    >>> insertion(image[0], image, total, 0, fill=0, steps=2, link="logit").value  # 0, 3, 4
+    2.5
     """
-    return float((values[1:] + values[:-1]).double() @ fractions.diff().double() / 2)
+    return curve(pixel_map, image, model, target, insert=True, fill=fill, steps=steps, link=link, generator=generator)
 
 
-def cuts(pixels: int, steps: int) -> Tensor:
-    """How many pixels the fractions 0, 1/steps, ..., 1 are: whole numbers, the halves rounded up.
+def curve(
+    pixel_map: Array, image: Array, model: Model, target: Target, *, insert: bool, fill: Fill, steps: int = STEPS,
+    link: Link = "probability", generator: torch.Generator | int, ends: tuple[float, float] | None = None,
+) -> Measured:  # fmt: skip
+    """Deletion, or with ``insert`` insertion; ``ends``: g of the image and of its fill, where they are known already.
 
-    >>> cuts(10, 4).tolist()
-    [0, 3, 5, 8, 10]
+    ``evaluations`` counts the ends in any case: it is what the metric takes by itself.
     """
-    return (torch.arange(steps + 1) * 2 * pixels + steps) // (2 * steps)
+    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    counts, hidden, order = cuts(field.numel(), steps), filled(image, fill), ranking(field, generator)
+    values = walk(asked, image, hidden, order, counts if ends is None else counts[1:-1], insert=insert)
+    if ends is not None:
+        first, last = torch.tensor(ends[::-1] if insert else ends, dtype=values.dtype).split(1)
+        values = torch.cat([first, values, last])
+    return Measured(area(values, counts.double() / field.numel()), len(values) + spent, values.numpy())
 
 
-def checked_steps(steps: int, pixels: int, least: int = 1) -> int:
-    """A whole number of steps, each of at least one pixel."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or not least <= steps <= pixels:
-        raise ValueError(
-            f"`steps` must be a whole number from {least} to the number of pixels ({pixels}); got {steps!r}. "
-            "16 to 64 are usual."
-        )
-    return steps
+def pixel_flipping(
+    pixel_map: Array,
+    image: Array,
+    model: Model,
+    target: Target = None,
+    *,
+    fill: Fill | quantus_compat.QuantusFill | None = None,
+    steps: int = 32,
+    compat: Literal["quantus"] | None = None,
+    link: Link = "probability",
+    generator: torch.Generator | int = 0,
+) -> Measured:
+    """Area under g after 1, 2, ..., n = ``steps`` steps, per step: Σ_k (f_k + f_k+1) / 2 / (n - 1), k from 1 to n - 1.
 
+    Each step fills the next 1/n of the pixels, the most relevant first (Bach et al., 2015). The untouched image is not
+    on the curve; `deletion` has it.
 
-def label_map(name: str, cells: Array | tuple[int, int], size: tuple[int, int]) -> tuple[Tensor, int]:
-    """Labels (H, W) from 0 without gaps and how many there are, of a grid's shape (h, w) or of any integer label map.
+    Args:
+        fill: None is ``"mean"``, and ``"black"`` with ``compat``.
+        compat: ``"quantus"`` gives the number of Quantus; `usu.metrics.quantus_compat` says what differs.
 
-    >>> label_map("cells", (1, 2), (1, 4))
-    (tensor([[0, 0, 1, 1]]), 2)
+    Guarantees:
+        Those of `deletion`, but for ``steps`` evaluations (one more if ``target`` is None) and a ``curve`` of as many.
+
+    >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
+    >>> image = torch.tensor([[[1.0, 3.0]]])
+    >>> pixel_flipping(image[0], image, total, 0, fill=0, steps=2, link="logit").value  # 1, 0
+    0.5
     """
-    known, dense = checked_cells(cells, size, name).unique(return_inverse=True)
-    return dense, len(known)
+    quantus = quantus_compat.wanted(compat)
+    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    if quantus:
+        order, hidden = quantus_compat.flips(pixel_map, image, steps, "black" if fill is None else fill, generator)
+    else:
+        order, hidden = ranking(field, generator), filled(image, "mean" if fill is None else cast(Fill, fill))
+    values = walk(asked, image, hidden, order, cuts(len(order), steps, least=2)[1:])
+    places = torch.arange(steps).double() / (1 if quantus else steps - 1)
+    return Measured(area(values, places), steps + spent, values.numpy())
 
 
-def group_means(field: Tensor, labels: Tensor, count: int) -> Tensor:
-    """The mean of a field over each label; exactly the common value where there is one, so that ties stay ties.
+def irof(
+    pixel_map: Array,
+    image: Array,
+    model: Model,
+    target: Target = None,
+    *,
+    segments: Array | tuple[int, int] | None = None,
+    fill: Fill = "mean",
+    link: Link = "probability",
+    compat: Literal["quantus"] | None = None,
+    generator: torch.Generator | int = 0,
+) -> Measured:
+    """Area over the curve f_k / f_0, clipped to [0, 1], k = 0 to K segments removed, the most relevant first.
 
-    >>> group_means(torch.tensor([0.1, 0.1, 0.1, 0.1]), torch.tensor([0, 0, 0, 1]), 2).unique().numel()
-    1
+    Iterative removal of features (Rieger and Hansen, 2020): the relevance of a segment is the mean of the map over it.
+
+    Args:
+        pixel_map: (H, W), higher = more relevant.
+        image: (C, H, W), as the model takes it.
+        segments: what is removed at a time: the shape of a grid (rows, columns), or any label map (H, W). None is a
+            grid of 14 x 14 blocks (of single pixels along a side shorter than that): on purpose not the superpixels a
+            scorer may have used, which would let a map be judged by the segments it was made of.
+        fill: what takes a segment's place; see `usu.fills`.
+        link: of something positive; the (log-)odds of a class have no meaningful ratio.
+        compat: ``"quantus"`` gives the number of Quantus; `usu.metrics.quantus_compat` says what differs.
+        generator: orders segments of equal relevance at random.
+
+    Guarantees:
+        Higher is better. In [0, 1], but for ``compat``. Multiplying the map by a positive number or adding one changes
+        nothing. K + 1 evaluations, one more if ``target`` is None; K = 196 with the default on images of at least
+        14 x 14. ``curve`` holds f_0, ..., f_K, neither divided nor clipped.
+
+    >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
+    >>> image = torch.tensor([[[1.0, 3.0]]])
+    >>> irof(image[0], image, total, 0, segments=(1, 2), fill=0, link="logit").value  # 1, 1/4, 0
+    0.625
     """
-    groups, fields = Labels(labels, count), field[None]
-    means = groups.total(fields) / groups.sizes
-    return means.clamp(-groups.peak(-fields), groups.peak(fields))[0]
-
-
-def values_as_quantus(pixel_map: Array, channels: int, steps: int) -> NDArray:
-    """What Quantus makes of an (H, W) map: divided by its largest |value|, repeated for every channel, (C·H·W,).
-
-    The type of the numbers is kept: how numpy orders equal ones depends on it.
-    """
-    raw = check.as_numpy(pixel_map)
-    scaled = raw / np.abs(raw).max() if raw.any() else raw
-    count = channels * raw.size
-    if count % checked_steps(steps, count, least=2):
-        raise ValueError(
-            f"`steps` must divide the number of channels times pixels ({count}) with compat='quantus'; got {steps}. "
-            "It is that number over Quantus' features_in_step."
-        )
-    return np.broadcast_to(scaled, (channels, *scaled.shape)).reshape(-1)
-
-
-def level_as_quantus(image: Tensor, fill: object) -> float | None:
-    """The number Quantus' name for a fill means in this picture; None for "uniform", which is drawn.
-
-    >>> picture = torch.tensor([[[1.0, 3.0]], [[2.0, 6.0]]])
-    >>> [level_as_quantus(picture, fill) for fill in ("black", "white", "mean", 0.5, "uniform")]
-    [1.0, 6.0, 3.0, 0.5, None]
-    """
-    if isinstance(fill, (int, float)):
-        return check.real_number("fill", fill)
-    check.choice("fill", fill, ("black", "white", "mean", "uniform"))
-    work = image.double()
-    return {"black": float(work.min()), "white": float(work.max()), "mean": float(work.mean())}.get(str(fill))
-
-
-def draws_as_quantus(count: int, generator: torch.Generator | int) -> Tensor:
-    """``count`` numbers from [0, 1) as numpy's global generator gives them after this seed: Quantus draws from it."""
-    if isinstance(generator, bool) or not isinstance(generator, int) or not 0 <= generator < 2**32:
-        raise TypeError(
-            f"`generator` must be a seed from 0 to 2**32 - 1 with compat='quantus'; got {generator!r}. Pass the number "
-            "given to numpy.random.seed."
-        )
-    return torch.from_numpy(np.random.RandomState(generator).uniform(size=count))
-
-
-def falling_means(pixels: Tensor, gone: Tensor, size: int) -> Tensor:
-    """(n,): what Quantus' "mean" fills with, step by step: the mean of the picture whose earlier values are filled.
-
-    ``gone``: the sum of the values that go in each step, ``size`` of them.
-
-    >>> falling_means(torch.tensor([4.0, 0.0, 2.0]), torch.tensor([4.0, 0.0]), 1)  # 6 / 3, then 4 / 3
-    tensor([2.0000, 1.3333], dtype=torch.float64)
-    """
-    total, levels = float(pixels.sum()), []
-    for lost in gone.tolist():
-        levels.append(total / pixels.numel())
-        total += size * levels[-1] - lost
-    return torch.tensor(levels, dtype=torch.float64)
+    quantus = quantus_compat.wanted(compat)
+    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    height, width = field.shape
+    if segments is None:
+        segments = quantus_compat.slic_segments(image) if quantus else (min(14, height), min(14, width))
+    labels, count = dense_cells(segments, (height, width), "segments")
+    best_first = ranking(group_means(field, labels, count), generator)
+    place = best_first.argsort()
+    order = place[labels.flatten()].argsort(stable=True)
+    removed = torch.bincount(labels.flatten(), minlength=count)[best_first].cumsum(0)
+    counts = torch.cat([removed.new_zeros(1), removed])
+    values = walk(asked, image, filled(image, fill), order, counts)
+    if values[0] <= 0:
+        raise ValueError(f"`link` must give the image a positive value; got {float(values[0]):.4g}.")
+    ratios = values / values[0]
+    if quantus:
+        value = count - float(torch.trapezoid(ratios[1:]))
+    else:
+        value = 1 - area(ratios.clamp(0, 1), torch.arange(count + 1).double() / count)
+    return Measured(value, len(values) + spent, values.numpy())

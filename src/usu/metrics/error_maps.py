@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Generic, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
 import torch
 
 from usu import _checks as check
-from usu.operator.cells import Grid, Labels, Partition
+from usu.metrics.maps import checked_grid
+from usu.operator.cells import Labels, Partition
 from usu.types import Array, ArrayT
 
 
-class ErrorMaps(NamedTuple, Generic[ArrayT]):
+@dataclass(frozen=True, eq=False)
+class ErrorMaps(Generic[ArrayT]):
     """Per pixel: ``alpha`` is attribution that should not be there, ``beta`` is attribution that is missing."""
 
     alpha: ArrayT
     beta: ArrayT
 
+    def __iter__(self) -> Iterator[ArrayT]:
+        return iter((self.alpha, self.beta))
 
-class MassImbalance(NamedTuple, Generic[ArrayT]):
+
+@dataclass(frozen=True, eq=False)
+class MassImbalance(Generic[ArrayT]):
     """Per cell: mass that is missing and mass that is too much."""
 
     deficit: ArrayT
     excess: ArrayT
+
+    def __iter__(self) -> Iterator[ArrayT]:
+        return iter((self.deficit, self.excess))
 
 
 def alpha_beta_errors(pixel_map: ArrayT, truth: Array) -> ErrorMaps[ArrayT]:
@@ -32,8 +43,9 @@ def alpha_beta_errors(pixel_map: ArrayT, truth: Array) -> ErrorMaps[ArrayT]:
     Guarantees:
         At each pixel at most one of them is positive, and α + β = ||Ã| - |A*||.
 
-    >>> alpha_beta_errors(np.array([3.0, 1.0]), np.array([1.0, -2.0]))
-    ErrorMaps(alpha=array([2., 0.]), beta=array([0., 1.]))
+    >>> alpha, beta = alpha_beta_errors(np.array([3.0, 1.0]), np.array([1.0, -2.0]))
+    >>> alpha, beta
+    (array([2., 0.]), array([0., 1.]))
     """
     found, known = _pair(pixel_map, truth)
     surplus = found.abs() - known.abs()
@@ -57,37 +69,24 @@ def mass_imbalance(pixel_map: ArrayT, truth: Array, cells: Array | tuple[int, in
     MassImbalance(deficit=array([0., 4.]), excess=array([2., 0.]))
     """
     found, known = _pair(pixel_map, truth)
-    partition = _cells(found, cells)
+    partition: Partition
+    if isinstance(cells, (np.ndarray, torch.Tensor)):
+        labels = check.labels("cells", cells, size=found.shape[found.ndim - cells.ndim :], like=found)
+        partition = Labels(labels, int(labels.max()) + 1)
+    else:
+        partition = checked_grid(cells, found.shape[-2:], device=found.device)
     lead = found.shape[: found.ndim - len(partition.lattice)]
-    flat = (found - known).reshape(-1, *partition.lattice)
-    surplus = partition.total(flat).reshape(*lead, -1)
+    surplus = partition.total((found - known).reshape(-1, *partition.lattice)).reshape(*lead, -1)
     back = check.like_input(pixel_map)
     return MassImbalance(back((-surplus).clamp(min=0)), back(surplus.clamp(min=0)))
 
 
 def _pair(pixel_map: Array, truth: Array) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both in float64: a difference in half precision would lose what the cells are compared by."""
     found = check.as_tensor("pixel_map", pixel_map)
     known = check.as_tensor("truth", truth, like=found)
     if found.shape != known.shape:
-        raise ValueError(
-            f"`truth` must have the shape of `pixel_map` ({check.shape(found)}); got {check.shape(known)}. "
-            "Compare maps of one size."
-        )
+        raise ValueError(f"`truth` must be as large as `pixel_map` ({check.shape(found)}); got {check.shape(known)}.")
     check.finite("pixel_map", found)
     check.finite("truth", known)
-    return found, known
-
-
-def _cells(field: torch.Tensor, cells: Array | tuple[int, int]) -> Partition:
-    if isinstance(cells, (np.ndarray, torch.Tensor)):
-        labels = check.any_tensor("cells", cells, like=field)
-        if labels.is_floating_point() or labels.shape != field.shape[field.ndim - labels.ndim :]:
-            raise ValueError(
-                f"`cells` must be integer labels over the lattice of `pixel_map` ({check.shape(field)}); got "
-                f"{labels.dtype} of {check.shape(labels)}. Give every pixel one label, or pass a grid (h, w)."
-            )
-        if int(labels.min()) < 0:
-            raise ValueError(f"`cells` must be labels from 0 on; got {int(labels.min())}. Relabel the cells.")
-        return Labels(labels.long(), int(labels.max()) + 1)
-    height, width = field.shape[-2:]
-    return Grid(cells, (height, width), field.device)
+    return found.double(), known.double()

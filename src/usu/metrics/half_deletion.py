@@ -1,4 +1,4 @@
-"""Half deletion within cells: does the map know which half of each cell matters? The coarse map cannot help it."""
+"""Half deletion: does the map know which half of each cell matters? The coarse map cannot help it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from torch import Tensor
 from usu.forward import Model
 from usu.forward.fills import Fill, apply, filled
 from usu.forward.outputs import Link, Target
-from usu.metrics.curves import label_map, one_target
-from usu.metrics.measurement import Measured
-from usu.metrics.passes import asked, checked_map, dice, ranking
+from usu.metrics.maps import dense_cells, ranking
+from usu.metrics.passes import Measured, one_target, prepared
 from usu.types import Array
 
 
@@ -27,8 +26,8 @@ def half_deletion(
 ) -> Measured:
     """drop(top half of every cell filled) - drop(bottom half filled) = g(bottom filled) - g(top filled).
 
-    Both pictures lose the same number of pixels in every cell, so how much the map gives to a cell plays no part: only
-    what it says inside of cells does. Of an odd number of pixels the middle one belongs to neither half.
+    Both images lose the same number of pixels in every cell, so only what the map says inside of cells plays a part.
+    Of an odd number of pixels the middle one belongs to neither half.
 
     Args:
         pixel_map: (H, W), higher = more relevant.
@@ -43,25 +42,22 @@ def half_deletion(
         one more if ``target`` is None. ``curve`` holds g(top filled) and g(bottom filled).
 
     >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
-    >>> picture = torch.tensor([[[1.0, 3.0, 5.0, 5.0]]])
-    >>> half_deletion(picture[0], picture, total, (1, 2), 0, fill=0, link="logit").value  # 11 - 1 - (11 - 3) of cell 0
+    >>> image = torch.tensor([[[1.0, 3.0, 5.0, 5.0]]])
+    >>> half_deletion(image[0], image, total, (1, 2), 0, fill=0, link="logit").value  # 11 - 1 - (11 - 3) of cell 0
     2.0
     """
-    question, picture, spent = asked(model, target, image, link)
-    size = int(picture.shape[-2]), int(picture.shape[-1])
-    field = checked_map(pixel_map, size)
-    labels, count = label_map("cells", cells, size)
-    keep = ~halves(field, labels, count, dice(generator)).to(picture.device)
-    hidden = filled(picture, fill)
-    values = one_target(question.evaluate(picture, 2, lambda rows: apply(picture, hidden, keep[rows])))
+    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    keep = ~halves(field, *dense_cells(cells, tuple(field.shape)), generator).to(image.device)
+    hidden = filled(image, fill)
+    values = one_target(asked.evaluate(image, 2, lambda rows: apply(image, hidden, keep[rows])))
     return Measured(float(values[1] - values[0]), len(values) + spent, values.numpy())
 
 
-def halves(field: Tensor, labels: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def halves(field: Tensor, labels: Tensor, count: int, generator: torch.Generator | int) -> Tensor:
     """(2, H, W) booleans: the top half of every cell's pixels, and the bottom half.
 
     >>> field, labels = torch.tensor([[0.3, 0.9, 0.1, 0.2]]), torch.tensor([[0, 0, 0, 1]])
-    >>> halves(field, labels, 2, torch.Generator().manual_seed(0)).tolist()
+    >>> halves(field, labels, 2, 0).tolist()
     [[[False, True, False, False]], [[False, False, True, False]]]
     """
     order, cell = ranking(field, generator), labels.flatten()

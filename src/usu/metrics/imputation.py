@@ -2,7 +2,7 @@
 
 The fill of ROAD (Rong et al., 2022): a removed region leaves neither an edge nor its shape behind, so that the model
 judges what is gone and not the hole. The equations are solved by conjugate gradients with one multigrid V-cycle as
-preconditioner: about ten steps whatever the size of the holes, in memory a few times the picture's.
+preconditioner: about ten steps whatever the size of the holes, in memory a few times the image's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from usu import _checks as check
-from usu.metrics.passes import dice
 from usu.types import Array, ArrayT, NDArray
 
 #: Stop when the next correction is smaller than this share of the channel's range.
@@ -30,46 +29,39 @@ def noisy_linear(image: ArrayT, keep: Array, *, noise: float = 0.01, generator: 
     Args:
         image: (C, H, W) or (H, W).
         keep: (H, W) booleans, True where the pixel is known; at least one.
-        noise: standard deviation of the Gaussian noise on missing pixels, in the units of the picture.
+        noise: standard deviation of the Gaussian noise on missing pixels, in the units of the image.
         generator: a torch generator to draw the noise from, or a seed.
 
     Guarantees:
         Known pixels are untouched. Without noise every missing pixel lies between the smallest and the largest known
-        value of its channel, and within 1e-4 of their distance of the exact solution (in pictures at least 8 pixels
+        value of its channel, and within 1e-4 of their distance of the exact solution (in images at least 8 pixels
         high and wide). The noise of a missing pixel does not depend on which others are missing.
 
     >>> noisy_linear(np.array([[0.0, 9.0, 9.0, 3.0]]), np.array([[True, False, False, True]]), noise=0).round(3)
     array([[0., 1., 2., 3.]])
     """
-    picture = check.as_tensor("image", image)
-    if picture.ndim not in (2, 3):
-        raise ValueError(
-            f"`image` must be C x H x W or H x W; got {check.shape(picture)}. "
-            "Impute the pictures of a batch one by one."
-        )
-    check.finite("image", picture)
+    given = check.as_tensor("image", image)
+    if given.ndim not in (2, 3):
+        raise ValueError(f"`image` must be C x H x W or H x W; got {check.shape(given)}.")
+    check.finite("image", given)
     known = check.any_tensor("keep", keep).cpu()
-    if known.dtype != torch.bool or known.shape != picture.shape[-2:]:
-        size = check.shape(picture.reshape(-1, *picture.shape[-2:])[0])
-        raise ValueError(
-            f"`keep` must hold one boolean per pixel ({size}); got {check.shape(known)} of {known.dtype}. "
-            "True keeps the pixel."
-        )
+    if known.dtype != torch.bool or known.shape != given.shape[-2:]:
+        size = " x ".join(map(str, given.shape[-2:]))
+        raise ValueError(f"`keep` must hold one boolean per pixel ({size}); got {check.shape(known)} of {known.dtype}.")
     if not bool(known.any()):
-        raise ValueError("`keep` must keep at least one pixel; got none. Remove less.")
-    if check.real_number("noise", noise) < 0:
-        raise ValueError(f"`noise` must be at least 0; got {noise}. 0.01 is usual, 0 switches it off.")
+        raise ValueError("`keep` must keep at least one pixel; got none.")
+    check.real_number("noise", noise, least=0)
 
-    result = picture.detach().cpu().to(torch.promote_types(picture.dtype, torch.float32)).numpy().copy()
+    result = given.detach().cpu().to(torch.promote_types(given.dtype, torch.float32)).numpy().copy()
     missing = ~known.numpy()
     if missing.any():
         solved = _harmonic(result.reshape(-1, *missing.shape), missing).reshape(result.shape)
         if noise:
-            rolled = dice(generator)
-            drawn = torch.randn(result.shape, generator=rolled, device=rolled.device).cpu().numpy()
+            source = check.generator("generator", generator)
+            drawn = torch.randn(result.shape, generator=source, device=source.device).cpu().numpy()
             solved += np.multiply(drawn, np.float32(noise), out=drawn)
         np.copyto(result, solved, where=missing)
-    return check.like_input(image)(torch.from_numpy(result).to(picture))  # type: ignore[no-any-return]
+    return check.like_input(image)(torch.from_numpy(result).to(given))  # type: ignore[no-any-return]
 
 
 def _harmonic(pixels: NDArray, missing: NDArray) -> NDArray:
@@ -99,19 +91,17 @@ def _harmonic(pixels: NDArray, missing: NDArray) -> NDArray:
         p *= np.float32(product / before)
         p += z
     else:
-        raise ArithmeticError(
-            f"`image` must let the imputation converge; got none in {_MOST_STEPS} steps. Rescale the picture's values."
-        )
+        raise ArithmeticError(f"`image` must let the imputation converge; got none in {_MOST_STEPS} steps.")
     x += z
     # the exact solution is a mean of means: it cannot leave the known range
     np.clip(x, 0, 1, out=x)
-    solved: NDArray = fine.picture(x) * span + low
+    solved: NDArray = fine.unpadded(x) * span + low
     return solved
 
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """The equations on one grid, and room to solve them in. A field is (C, L): pictures flattened with a zero margin.
+    """The equations on one grid, and room to solve them in. A field is (C, L): images flattened with a zero margin.
 
     The weights 1 2 1 / 2 4 2 / 1 2 1 are those of the equation with a 4 in the middle, which cancels: small whole
     numbers, so that nothing is lost to rounding, and a product of two passes along the sides. All work is done in
@@ -123,7 +113,7 @@ class _Grid:
     padded_size: tuple[int, int]
     #: 1 where a pixel is missing.
     missing: NDArray
-    #: The sum of the weights inside the picture, where missing.
+    #: The sum of the weights inside the image, where missing.
     weight: NDArray
     #: 1 / diagonal, where missing: one Jacobi step damps what only this grid sees to a third.
     jacobi: NDArray
@@ -150,24 +140,24 @@ class _Grid:
         around *= self.missing
         return np.subtract(np.multiply(self.weight, field, out=self._scratch[0]), around, out=around)
 
-    def left(self) -> NDArray:
+    def residual(self) -> NDArray:
         """r - A z, in scratch memory."""
         done = self.laplacian(self.z)
         return np.subtract(self.r, done, out=done)
 
-    def padded(self, picture: NDArray) -> NDArray:
+    def padded(self, image: NDArray) -> NDArray:
         """(C, h, w) as a field."""
-        field = np.zeros((len(picture), *self.padded_size), picture.dtype)
-        field[:, 1 : 1 + self.size[0], 1 : 1 + self.size[1]] = picture
-        return field.reshape(len(picture), -1)
+        field = np.zeros((len(image), *self.padded_size), image.dtype)
+        field[:, 1 : 1 + self.size[0], 1 : 1 + self.size[1]] = image
+        return field.reshape(len(image), -1)
 
-    def picture(self, field: NDArray) -> NDArray:
+    def unpadded(self, field: NDArray) -> NDArray:
         """The way back: (C, h, w)."""
         return self._inside(field)[:, : self.size[0], : self.size[1]]
 
-    def ask(self, coarser: _Grid) -> None:
-        """What is left becomes the coarser grid's r: the transpose of `hear`."""
-        left = self.left()
+    def restrict(self, coarser: _Grid) -> None:
+        """What is left becomes the coarser grid's r: the transpose of `prolong`."""
+        left = self.residual()
         left *= self.blend
         around = self._inside(self.spread(left))
         rows = around[:, 0::2] + around[:, 1::2]
@@ -175,9 +165,9 @@ class _Grid:
         np.add(rows[..., 0::2], rows[..., 1::2], out=below)
         np.multiply(coarser.r, coarser.missing, out=coarser.r)
 
-    def hear(self, coarser: _Grid) -> None:
+    def prolong(self, coarser: _Grid) -> None:
         """The coarser grid's z is added to ours: every value to its 2 x 2 pixels, smoothed, which is bilinear."""
-        values = coarser.picture(coarser.z).repeat(2, axis=2)
+        values = coarser.unpadded(coarser.z).repeat(2, axis=2)
         target = self._inside(self._scratch[1])
         target[:, 0::2] = values
         target[:, 1::2] = values
@@ -215,7 +205,7 @@ def _grids(missing: NDArray, channels: int) -> Iterator[_Grid]:
 
 
 def _weights(size: tuple[int, int], padded: tuple[int, int]) -> NDArray:
-    """How much of the weights lies inside a picture of ``size``, around each of its pixels; flattened."""
+    """How much of the weights lies inside an image of ``size``, around each of its pixels; flattened."""
     sides = []
     for length, whole in zip(size, padded, strict=True):
         inside = np.zeros(whole + 2, np.float32)
@@ -229,17 +219,17 @@ def _precondition(grids: list[_Grid]) -> None:
     grid, *coarser = grids
     np.multiply(grid.jacobi, grid.r, out=grid.z)
     if coarser:
-        grid.ask(coarser[0])
+        grid.restrict(coarser[0])
         _precondition(coarser)
-        grid.hear(coarser[0])
+        grid.prolong(coarser[0])
     for _ in range(1 if coarser else 4):
-        left = grid.left()
+        left = grid.residual()
         left *= grid.jacobi
         np.add(grid.z, left, out=grid.z)
 
 
 def _first_guess(pixels: NDArray, known: NDArray) -> NDArray:
-    """Missing pixels from the same picture at half the size, where fewer are missing."""
+    """Missing pixels from the same image at half the size, where fewer are missing."""
     if known.all():
         return pixels
     height, width = known.shape

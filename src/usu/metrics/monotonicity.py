@@ -12,18 +12,9 @@ from usu import _checks as check
 from usu.forward import Engine, Model
 from usu.forward.fills import Fill, apply, filled
 from usu.forward.outputs import Link, Target
-from usu.metrics.curves import (
-    QuantusFill,
-    checked_steps,
-    cuts,
-    draws_as_quantus,
-    group_means,
-    level_as_quantus,
-    one_target,
-    values_as_quantus,
-)
-from usu.metrics.measurement import Measured
-from usu.metrics.passes import asked, checked_map, dice, ranking
+from usu.metrics import quantus_compat
+from usu.metrics.maps import group_means, ranking
+from usu.metrics.passes import Measured, cuts, one_target, prepared
 from usu.types import Array, NDArray
 
 
@@ -33,14 +24,14 @@ def monotonicity_correlation(
     model: Model,
     target: Target = None,
     *,
-    fill: Fill | QuantusFill | None = None,
+    fill: Fill | quantus_compat.QuantusFill | None = None,
     steps: int = 32,
     samples: int = 1,
     compat: Literal["quantus"] | None = None,
     link: Link = "probability",
     generator: torch.Generator | int = 0,
 ) -> Measured:
-    """Spearman's correlation of |attribution| with (g(picture) - g(picture with the group filled))², over groups.
+    """Spearman's correlation of |attribution| with (g(image) - g(image with the group filled))², over groups.
 
     The groups are ``steps`` runs of consecutive ranks of |attribution|, of equal size to a pixel; each is filled alone,
     all channels together, and stands for its mean |attribution|.
@@ -51,13 +42,7 @@ def monotonicity_correlation(
         fill: what takes the group's place; see `usu.fills`. None is ``"mean"``, and ``"uniform"`` with ``compat``.
         steps: the number of groups.
         samples: random fills per group, whose squared changes are averaged; only ``"uniform"`` has more than one.
-        compat: ``"quantus"`` gives the number of Quantus 0.6.0, ``MonotonicityCorrelation(features_in_step=C·H·W /
-            steps, nr_samples=samples, perturb_baseline=fill)`` called on this picture alone. An (H, W) map is repeated
-            for every channel and C·H·W values are ranked, equal ones as numpy's unstable sort leaves them (another
-            numpy, processor or float type may give another number). ``"black"`` is the smallest value of the picture,
-            ``"white"`` the largest, ``"mean"`` the mean over all channels, ``"uniform"`` one number from [0, 1) per
-            sample, as numpy gives them after ``numpy.random.seed(generator)``; or a number. Its own defaults are
-            "uniform" and 100 samples; every other fill just repeats the same number nr_samples times, here once.
+        compat: ``"quantus"`` gives the number of Quantus; `usu.metrics.quantus_compat` says what differs.
         generator: orders pixels of equal value at random (not with ``compat``).
 
     Guarantees:
@@ -67,49 +52,32 @@ def monotonicity_correlation(
         the group of least attribution first.
 
     >>> squares = lambda batch: batch.square().sum((1, 2, 3))[:, None]
-    >>> picture = torch.tensor([[[1.0, 3.0, 2.0]]])
-    >>> monotonicity_correlation(-picture[0], picture, squares, 0, fill=0, steps=3, link="logit").value
+    >>> image = torch.tensor([[[1.0, 3.0, 2.0]]])
+    >>> monotonicity_correlation(-image[0], image, squares, 0, fill=0, steps=3, link="logit").value
     1.0
     """
-    if compat is not None:
-        check.choice("compat", compat, ("quantus",))
-    question, picture, spent = asked(model, target, image, link)
-    field = checked_map(pixel_map, tuple(picture.shape[-2:])).abs()
-    random = compat is not None and fill in (None, "uniform")
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1 or (samples > 1 and not random):
-        raise ValueError(
-            f"`samples` must be 1, or a larger whole number with compat='quantus' and fill='uniform'; got {samples!r}. "
-            "Other fills would give the same number each time."
-        )
-    if compat is None:
-        order = ranking(field, dice(generator)).flip(0)
-        sizes = cuts(field.numel(), checked_steps(steps, field.numel(), least=2)).diff()
-        groups = torch.empty_like(order)
-        groups[order] = torch.arange(steps).repeat_interleave(sizes)
-        attributions = group_means(field.flatten(), groups, steps).numpy()
-        hidden = filled(picture, "mean" if fill is None else cast(Fill, fill))
+    quantus = quantus_compat.wanted(compat)
+    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    if check.whole_number("samples", samples, least=1) > 1 and not (quantus and fill in (None, "uniform")):
+        raise ValueError(f"`samples` must be 1 but for compat='quantus' with fill='uniform'; got {samples}.")
+    if quantus:
+        how = "uniform" if fill is None else fill
+        groups, attributions, hidden = quantus_compat.groups(pixel_map, image, steps, samples, how, generator)
     else:
-        values = np.abs(values_as_quantus(pixel_map, len(picture), steps))
-        order = torch.from_numpy(np.argsort(values))
-        groups = torch.empty_like(order)
-        groups[order] = torch.arange(steps).repeat_interleave(len(order) // steps)
-        attributions = values[order.numpy()].reshape(steps, -1).sum(1)
-        level = level_as_quantus(picture, "uniform" if fill is None else fill)
-        levels = (
-            draws_as_quantus(steps * samples, generator)
-            if level is None
-            else torch.full((steps,), level, dtype=torch.float64)
-        )
-        hidden = levels.to(picture)
-    changes = _changes(question, picture, hidden, groups, steps, samples).numpy()
+        sizes = cuts(field.numel(), steps, least=2).diff()
+        groups = torch.empty(field.numel(), dtype=torch.int64)
+        groups[ranking(field.abs(), generator).flip(0)] = torch.arange(steps).repeat_interleave(sizes)
+        attributions = group_means(field.abs().flatten(), groups, steps).numpy()
+        hidden = filled(image, "mean" if fill is None else cast(Fill, fill))
+    changes = _changes(asked, image, hidden, groups, steps, samples).numpy()
     return Measured(_spearman(attributions, changes), steps * samples + 1 + spent, changes)
 
 
 def _changes(engine: Engine, image: Tensor, hidden: Tensor, groups: Tensor, steps: int, samples: int) -> Tensor:
-    """Mean squared change (steps,) when each group is filled alone; ``hidden``: a picture, or a number per variant."""
+    """Mean squared change (steps,) when each group is filled alone; ``hidden``: an image, or a number per variant."""
     layers = image.numel() // len(groups), -1, image.shape[-1]
     group, shown = groups.to(image.device).reshape(layers[1:]), image.reshape(layers)
-    # the last variant is the picture itself: a group that no value has
+    # the last variant is the image itself: a group that no value has
     which = torch.cat([torch.arange(steps).repeat_interleave(samples), torch.tensor([steps])]).to(image.device)
     if hidden.ndim == 1:
         each = torch.cat([hidden, hidden[:1]])[:, None, None, None]

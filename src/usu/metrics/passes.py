@@ -1,56 +1,56 @@
-"""What every metric that asks the model does first: check the map, fix the target, prepare the random numbers."""
+"""What the metrics that ask the model share: the target is fixed, pixels go along a ranking, a curve has an area."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine, Model, engine
+from usu.forward.fills import apply
 from usu.forward.outputs import Link, Target
-from usu.types import Array
+from usu.metrics.maps import checked_map
+from usu.types import Array, NDArray
 
 
-def checked_map(pixel_map: Array, size: tuple[int, ...] | None = None) -> Tensor:
-    """One map (H, W) in float64 on the CPU, finite, as large as the picture."""
-    field = check.as_tensor("pixel_map", pixel_map).detach().cpu().double()
-    if field.ndim != 2 or field.numel() == 0:
-        raise ValueError(
-            f"`pixel_map` must be one map, H x W; got {check.shape(field)}. Measure the maps of a batch one by one."
-        )
-    if size is not None and tuple(field.shape) != tuple(size):
-        wanted = " x ".join(map(str, size))
-        raise ValueError(
-            f"`pixel_map` must be as large as the picture ({wanted}); got {check.shape(field)}. Upsample it first."
-        )
-    check.finite("pixel_map", field)
-    return field
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A number, what it cost, and the curve it sums up.
+
+    >>> float(Measured(0.25, evaluations=3))
+    0.25
+    """
+
+    value: float
+    #: Images passed through the model.
+    evaluations: int = 0
+    #: The values behind the number, where a person may want to draw them.
+    curve: NDArray | None = None
+
+    def __float__(self) -> float:
+        return self.value
 
 
-def asked(model: Model, target: Target, image: Array, link: Link) -> tuple[Engine, Tensor, int]:
-    """The engine with its target fixed, the picture where the model is, and the evaluations this took (0 or 1)."""
-    question = engine(model, target, link=link)
-    picture = question.place(image)
-    if question.target is None:
-        return question.aim(picture).engine, picture, 1
-    if isinstance(question.target, tuple) and len(question.target) > 1:
-        raise ValueError(
-            f"`target` must be one class for a metric; got {len(question.target)}. Measure each target's map by itself."
-        )
-    return question, picture, 0
+def aimed(model: Model, target: Target, image: Array, link: Link) -> tuple[Engine, Tensor, int]:
+    """The engine with its target fixed, the image where the model is, and the evaluations this took (0 or 1)."""
+    asked = engine(model, target, link=link)
+    placed = asked.place(image)
+    if asked.target is None:
+        return asked.aim(placed).engine, placed, 1
+    if isinstance(asked.target, tuple) and len(asked.target) > 1:
+        raise ValueError(f"`target` must be one class for a metric; got {len(asked.target)}.")
+    return asked, placed, 0
 
 
-def dice(generator: torch.Generator | int) -> torch.Generator:
-    """A generator on the CPU from a seed, or the caller's own."""
-    if isinstance(generator, torch.Generator):
-        return generator
-    if isinstance(generator, bool) or not isinstance(generator, int) or generator < 0:
-        raise TypeError(
-            f"`generator` must be a torch.Generator or a seed of at least 0; got {generator!r}. 0 is the default."
-        )
-    return torch.Generator().manual_seed(generator)
+def prepared(
+    pixel_map: Array, image: Array, model: Model, target: Target, link: Link
+) -> tuple[Tensor, Engine, Tensor, int]:
+    """The checked map, and what `aimed` gives."""
+    asked, placed, spent = aimed(model, target, image, link)
+    return checked_map(pixel_map, tuple(placed.shape[-2:])), asked, placed, spent
 
 
 def seeded(seed: int, purpose: str) -> torch.Generator:
@@ -59,13 +59,54 @@ def seeded(seed: int, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
-def ranking(pixel_map: Tensor, generator: torch.Generator) -> Tensor:
-    """Pixel indices (H·W,), the most relevant first; pixels of equal value come in a random order.
+def one_target(values: Tensor) -> Tensor:
+    """(n, 1) -> (n,)."""
+    if values.shape[1] != 1:
+        raise ValueError(f"`target` must give one number per image for a metric; got {values.shape[1]}.")
+    return values[:, 0]
 
-    Without the shuffle a constant map would be read from the top left, and score as if it meant something.
 
-    >>> ranking(torch.tensor([[0.1, 0.7], [0.5, 0.3]]), torch.Generator().manual_seed(0)).tolist()
-    [1, 2, 3, 0]
+def walk(
+    engine: Engine, image: Tensor, filled: Tensor, order: Tensor, counts: Tensor, *, insert: bool = False
+) -> Tensor:
+    """Values (n,) of the image with the first counts[i] pixels of ``order`` filled: one evaluation per count.
+
+    With ``insert`` it is the filled image on which they are shown. An order of H·W entries ranks pixels, whose
+    channels go together; one of C·H·W entries ranks every value of the image by itself.
+
+    >>> total = engine(lambda batch: batch.sum((1, 2, 3))[:, None], target=0)
+    >>> image, order = torch.tensor([[[1.0, 2.0, 4.0]]]), torch.tensor([2, 1, 0])
+    >>> walk(total, image, torch.zeros(1, 1, 3), order, torch.tensor([0, 1, 2])).tolist()
+    [7.0, 3.0, 1.0]
     """
-    shuffled = torch.randperm(pixel_map.numel(), generator=generator, device=generator.device).cpu()
-    return shuffled[pixel_map.flatten()[shuffled].argsort(descending=True, stable=True)]
+    # where every value stands in the order, so that any row of the walk is one comparison
+    rank = torch.empty(len(order), dtype=torch.int32, device=image.device)
+    rank[order.to(image.device)] = torch.arange(len(order), dtype=torch.int32, device=image.device)
+    layers = image.numel() // len(order), -1, image.shape[-1]
+    rank, shown, hidden = rank.reshape(layers[1:]), image.reshape(layers), filled.reshape(layers)
+    limits = counts.to(rank)[:, None, None]
+
+    def build(rows: slice) -> Tensor:
+        keep = rank < limits[rows] if insert else rank >= limits[rows]
+        return apply(shown, hidden, keep).reshape(-1, *image.shape)
+
+    return one_target(engine.evaluate(image, len(counts), build))
+
+
+def cuts(pixels: int, steps: int, least: int = 1) -> Tensor:
+    """How many pixels the fractions 0, 1/steps, ..., 1 are: whole numbers, the halves rounded up.
+
+    >>> cuts(10, 4).tolist()
+    [0, 3, 5, 8, 10]
+    """
+    steps = check.whole_number("steps", steps, least=least, most=pixels)
+    return (torch.arange(steps + 1) * 2 * pixels + steps) // (2 * steps)
+
+
+def area(values: Tensor, fractions: Tensor) -> float:
+    """∫ values d(fractions) by the trapezoid rule.
+
+    >>> area(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.5, 1.0]))
+    0.25
+    """
+    return float((values[1:] + values[:-1]).double() @ fractions.diff().double() / 2)

@@ -6,15 +6,15 @@ import numpy as np
 import torch
 
 from usu import _checks as check
-from usu.metrics.passes import checked_map, dice, ranking
+from usu.metrics.maps import checked_map, ranking
 from usu.types import Array, ArrayT
 
 
 def quantile_match(pixel_map: ArrayT, like: Array, *, generator: torch.Generator | int = 0) -> ArrayT:
     """The map with its i-th highest pixel set to the i-th highest value of ``like``, (H, W).
 
-    A metric that looks at magnitudes rewards a histogram as much as a ranking: sharper maps score differently with the
-    same order of pixels. Matched to one map, say bilinear's, all have its values and differ in where they put them.
+    A metric that looks at magnitudes rewards a histogram as much as a ranking. Matched to one map, say bilinear's, all
+    maps have its values and differ in where they put them.
 
     Args:
         pixel_map: (H, W).
@@ -32,14 +32,11 @@ def quantile_match(pixel_map: ArrayT, like: Array, *, generator: torch.Generator
     field = checked_map(pixel_map)
     values = check.as_tensor("like", like).detach().cpu()
     if values.shape != field.shape:
-        raise ValueError(
-            f"`like` must be as large as `pixel_map` ({check.shape(field)}); got {check.shape(values)}. "
-            "Upsample both to one size."
-        )
+        raise ValueError(f"`like` must be as large as `pixel_map` ({check.shape(field)}); got {check.shape(values)}.")
     check.finite("like", values)
     if values.dtype == torch.bfloat16 and isinstance(pixel_map, np.ndarray):
         values = values.float()  # numpy has no bfloat16, and float32 has all its values
     matched = torch.empty(values.numel(), dtype=values.dtype)
-    matched[ranking(field, dice(generator))] = values.flatten().sort(descending=True).values
+    matched[ranking(field, generator)] = values.flatten().sort(descending=True).values
     matched = matched.reshape(field.shape)
     return matched.numpy() if isinstance(pixel_map, np.ndarray) else matched.to(pixel_map.device)

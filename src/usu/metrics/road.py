@@ -11,10 +11,9 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Model
 from usu.forward.outputs import Link, Target
-from usu.metrics.curves import one_target
 from usu.metrics.imputation import noisy_linear
-from usu.metrics.measurement import Measured
-from usu.metrics.passes import asked, checked_map, dice, ranking
+from usu.metrics.maps import ranking
+from usu.metrics.passes import Measured, one_target, prepared
 from usu.types import Array
 
 
@@ -37,10 +36,10 @@ def road(
     Args:
         pixel_map: (H, W), higher = more relevant.
         image: (C, H, W), as the model takes it.
-        percentages: of the pixels that are removed, each from the whole picture, above 0 and below 100.
+        percentages: of the pixels that are removed, each from the whole image, above 0 and below 100.
         order: ``"most"`` and ``"least"`` give the mean of g over the percentages when the most (least) relevant pixels
-            are removed; pytorch-grad-cam's numbers are these less g(picture), and its percentiles are what stays.
-        noise: standard deviation of the noise on imputed pixels, in the units of the picture.
+            are removed; pytorch-grad-cam's numbers are these less g(image), and its percentiles are what stays.
+        noise: standard deviation of the noise on imputed pixels, in the units of the image.
         generator: orders pixels of equal value at random, and draws the noise.
 
     Guarantees:
@@ -50,30 +49,29 @@ def road(
         percentage: (n,), or (2, n) with the most relevant first.
 
     >>> brightest = lambda batch: batch.amax((1, 2, 3))[:, None]
-    >>> picture = torch.tensor([[[0.0, 0.0, 0.0, 1.0]]])
-    >>> road(picture[0], picture, brightest, 0, percentages=[25, 50], noise=0, link="logit").value  # (1 - 0) / 2
+    >>> image = torch.tensor([[[0.0, 0.0, 0.0, 1.0]]])
+    >>> road(image[0], image, brightest, 0, percentages=[25, 50], noise=0, link="logit").value  # (1 - 0) / 2
     0.5
     """
     check.choice("order", order, ("both", "most", "least"))
-    question, picture, spent = asked(model, target, image, link)
-    field = checked_map(pixel_map, tuple(picture.shape[-2:]))
-    rolled = dice(generator)
-    most_first = ranking(field, rolled)
+    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    drawn = check.generator("generator", generator)
+    most_first = ranking(field, drawn)
     counts = _counts(percentages, len(most_first))
     walks = {"both": (most_first, most_first.flip(0)), "most": (most_first,), "least": (most_first.flip(0),)}[order]
     removed = [walk[:count] for walk in walks for count in counts]
-    # one seed per picture: a chunk that is built again after memory ran out has the same noise
-    seeds = torch.randint(2**31, (len(removed),), generator=rolled, device=rolled.device).tolist()
+    # one seed per image: a chunk that is built again after memory ran out has the same noise
+    seeds = torch.randint(2**31, (len(removed),), generator=drawn, device=drawn.device).tolist()
 
     def build(rows: slice) -> Tensor:
-        pictures = []
+        images = []
         for gone, seed in zip(removed[rows], seeds[rows], strict=True):
             keep = torch.ones(len(most_first), dtype=torch.bool)
             keep[gone] = False
-            pictures.append(noisy_linear(picture, keep.reshape(field.shape), noise=noise, generator=seed))
-        return torch.stack(pictures)
+            images.append(noisy_linear(image, keep.reshape(field.shape), noise=noise, generator=seed))
+        return torch.stack(images)
 
-    curve = one_target(question.evaluate(picture, len(removed), build)).reshape(len(walks), -1)
+    curve = one_target(asked.evaluate(image, len(removed), build)).reshape(len(walks), -1)
     means = curve.mean(1).tolist()
     value = (means[1] - means[0]) / 2 if order == "both" else means[0]
     return Measured(value, len(removed) + spent, (curve if order == "both" else curve[0]).numpy())
@@ -82,12 +80,10 @@ def road(
 def _counts(percentages: Sequence[float], pixels: int) -> list[int]:
     """How many pixels the percentages are; at least one goes and at least one stays."""
     if pixels < 2:
-        raise ValueError(
-            f"`pixel_map` must have at least 2 pixels; got {pixels}. One cannot be filled from the others."
-        )
+        raise ValueError(f"`pixel_map` must have at least 2 pixels; got {pixels}.")
     if not len(percentages):
-        raise ValueError("`percentages` must hold at least one number; got none. (20, 40, 60, 80) is the default.")
+        raise ValueError("`percentages` must hold at least one number; got none.")
     for percentage in percentages:
         if not 0 < check.real_number("percentages", percentage) < 100:
-            raise ValueError(f"`percentages` must lie between 0 and 100; got {percentage}. Take e.g. 20, 40, 60, 80.")
+            raise ValueError(f"`percentages` must lie between 0 and 100; got {percentage}.")
     return [min(pixels - 1, max(1, round(percentage / 100 * pixels))) for percentage in percentages]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from usu.metrics.passes import checked_map
-from usu.metrics.truth import checked_cells, checked_labels
+from usu import _checks as check
+from usu.metrics.maps import checked_cells, checked_map
 from usu.types import Array
 
 
@@ -30,7 +30,7 @@ def seam_energy(pixel_map: Array, cells: Array | tuple[int, int], segments: Arra
     """
     field = checked_map(pixel_map)
     size = tuple(field.shape)
-    cell, segment = checked_cells(cells, size), checked_labels("segments", segments, size)
+    cell, segment = checked_cells(cells, size), check.labels("segments", segments, size=size, least=None).cpu()
     peak = field.abs().max()
     if peak == 0:
         return 0.0

@@ -6,12 +6,9 @@ from typing import Literal
 
 import torch
 
-from usu import _checks as check
-from usu.metrics.passes import checked_map
+from usu.metrics import quantus_compat
+from usu.metrics.maps import checked_map
 from usu.types import Array
-
-#: What Quantus 0.6.0 adds to every pixel so as not to divide by zero.
-_QUANTUS_SHIFT = 1e-7
 
 
 def sparseness(pixel_map: Array, *, compat: Literal["quantus"] | None = None) -> float:
@@ -19,9 +16,7 @@ def sparseness(pixel_map: Array, *, compat: Literal["quantus"] | None = None) ->
 
     Args:
         pixel_map: (H, W).
-        compat: ``"quantus"`` gives the number of ``quantus.Sparseness()`` in 0.6.0 with its default settings for a map
-            by itself: magnitudes over their maximum, plus 1e-7. In a batch Quantus divides by the maximum of the whole
-            batch, and with ``normalise=False`` by nothing: there 1e-7 is much beside a small map, and its number falls.
+        compat: ``"quantus"`` gives the number of Quantus; `usu.metrics.quantus_compat` says what differs.
 
     Guarantees:
         In [0, 1 - 1/n], where 0 is a constant map and 1 - 1/n a single pixel. Higher is sparser, which says nothing
@@ -33,14 +28,11 @@ def sparseness(pixel_map: Array, *, compat: Literal["quantus"] | None = None) ->
     0.75
     """
     field = checked_map(pixel_map)
-    if compat is not None:
-        check.choice("compat", compat, ("quantus",))
+    shift = quantus_compat.SPARSENESS_SHIFT if quantus_compat.wanted(compat) else 0.0
     sizes = field.abs().flatten().sort().values
     if sizes[-1] == 0:
         return 0.0
-    sizes = sizes / sizes[-1]
-    if compat == "quantus":
-        sizes = sizes + _QUANTUS_SHIFT
+    sizes = sizes / sizes[-1] + shift
     n = len(sizes)
     place = 2 * torch.arange(1, n + 1, dtype=torch.float64) - n - 1
     # the terms of a constant map cancel, up to a rounding that can fall below zero

@@ -18,7 +18,7 @@ from usu.bench import PictureFile, Sample, evaluate
 from usu.bench.journal import Journal
 from usu.metrics import METRICS as ALL
 from usu.metrics import Metric, by_name
-from usu.metrics.measurement import Measured
+from usu.metrics.passes import Measured
 from usu.models import Loaded
 from usu.models.preparation import Geometry
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from usu.forward.fills import filled
-from usu.metrics.blocks import Blocks
-from usu.metrics.infidelity import BlockChanges, block_changes, infidelity, infidelity_of, patch_changes
+from usu.metrics.infidelity import SIDES, BlockChanges, Blocks, block_changes, infidelity, infidelity_of, random_blocks
+from usu.metrics.quantus_compat import patch_changes
 
 
 def total(batch):
@@ -32,6 +32,7 @@ def counting(model):
     return counted, seen
 
 
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6))
 def test_against_loops(seed):
     rng = np.random.default_rng(seed)
@@ -112,6 +113,7 @@ def test_permuted_maps_are_at_chance():
     assert np.mean(permuted) == pytest.approx(uniform, abs=0.05)
 
 
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6), factor=st.sampled_from([1e-6, 1e6, -1.0, 1e-160, 1e160]),
     loud=st.sampled_from([1.0, 1e-160, 1e150]),
@@ -169,23 +171,58 @@ def test_quantus_form_by_hand():
     np.testing.assert_allclose(falling.values[0], [-1.5, -0.75])
 
 
-def test_mistakes_are_named():
-    image = torch.rand(1, 8, 8)
-    with pytest.raises(ValueError, match="`scaling` must be 'raw'"):
-        infidelity(image[0], image, total, 0, compat="quantus", scaling="optimal")
-    with pytest.raises(ValueError, match="`scaling` must be one of 'optimal', 'raw'; got 'best'"):
-        infidelity(image[0], image, total, 0, scaling="best")
-    with pytest.raises(ValueError, match="`compat` must be one of 'quantus'"):
-        infidelity(image[0], image, total, 0, compat="captum")
-    with pytest.raises(ValueError, match=r"divide the picture's sides \(8 x 8\); got 3"):
-        infidelity(image[0], image, total, 0, compat="quantus", patch_sizes=(4, 3))
-    with pytest.raises(ValueError, match="`patch_sizes` must name at least one"):
-        infidelity(image[0], image, total, 0, compat="quantus", patch_sizes=())
-    with pytest.raises(ValueError, match="`fill` must be one of 'black', 'white', 'mean'; got 'uniform'"):
-        infidelity(image[0], image, total, 0, compat="quantus", fill="uniform")
-    with pytest.raises(ValueError, match="`blocks` must be a whole number"):
-        infidelity(image[0], image, total, 0, blocks=0)
-    with pytest.raises(ValueError, match="as large as the picture"):
-        infidelity(torch.rand(4, 4), image, total, 0)
-    with pytest.raises(ValueError, match="one class for a metric; got 2"):
-        infidelity(image[0], image, unsure, [0, 1])
+@settings(max_examples=40)
+@given(height=st.integers(1, 40), width=st.integers(1, 40), count=st.integers(1, 50), seed=st.integers(0, 10**6))
+def test_inside_and_summed_as_by_slicing(height, width, count, seed):
+    blocks = random_blocks((height, width), count, generator=torch.Generator().manual_seed(seed))
+    field = torch.randn(height, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    assert len(blocks.side) == count
+    expected = []
+    for top, left, side in zip(blocks.top.tolist(), blocks.left.tolist(), blocks.side.tolist(), strict=True):
+        assert top >= 0
+        assert left >= 0
+        part = field[top : top + side, left : left + side]
+        assert part.shape == (side, side)
+        expected.append(float(part.sum()))
+    np.testing.assert_allclose(blocks.sums(field), expected, atol=1e-11)
+
+
+def test_sides_are_equally_often_and_positions_uniform():
+    blocks = random_blocks((64, 96), 40_000, generator=torch.Generator().manual_seed(0))
+    assert torch.bincount(blocks.side).unique().tolist() == [0, 10_000]
+    assert blocks.side.unique().tolist() == [4, 8, 16, 24]
+    for side in (4, 24):
+        chosen = blocks.side == side
+        for place, room in ((blocks.top, 64 - side + 1), (blocks.left, 96 - side + 1)):
+            counts = torch.bincount(place[chosen], minlength=room)
+            assert len(counts) == room  # every position, the last one too
+            expected = 10_000 / room
+            chi = float(((counts - expected) ** 2 / expected).sum())
+            assert abs(chi - room) < 5 * np.sqrt(2 * room)
+
+
+def test_seven_blocks_of_four_sizes():
+    assert random_blocks((32, 32), 7, generator=torch.Generator().manual_seed(0)).side.tolist() == [
+        2,
+        4,
+        8,
+        12,
+        2,
+        4,
+        8,
+    ]
+    assert random_blocks((16, 90), 2, sides=(1, 0.001), generator=torch.Generator().manual_seed(0)).side.tolist() == [
+        16,
+        1,
+    ]
+    assert SIDES == (1 / 16, 1 / 8, 1 / 4, 3 / 8)
+
+
+def test_hidden_shows_the_fill_in_the_block_alone():
+    image, filled = torch.zeros(2, 3, 4), torch.ones(2, 3, 4)
+    blocks = Blocks(torch.tensor([0, 1]), torch.tensor([3, 0]), torch.tensor([1, 2]))
+    batch = blocks.hidden(image, filled, slice(0, 2))
+    assert batch[0, 1].tolist() == [[0, 0, 0, 1], [0, 0, 0, 0], [0, 0, 0, 0]]
+    assert batch[1, 0].tolist() == [[0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]]
+    assert image.sum() == 0
+    np.testing.assert_array_equal(blocks.hidden(image, filled, slice(1, 2))[0], batch[1])

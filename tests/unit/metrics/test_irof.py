@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from usu.metrics.irof import irof
+from usu.metrics.curves import irof
 
 
 def total(batch):
@@ -20,6 +20,7 @@ def unsure(batch):
     return torch.stack([value, value * 0], 1)
 
 
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6))
 def test_against_removing_them_one_by_one(seed):
     rng = np.random.default_rng(seed)
@@ -74,13 +75,14 @@ def test_ties_between_segments_are_drawn():
     picture, segments = torch.tensor([[[1.0, 1.0, 1.0, 5.0, 5.0, 9.0]]]), torch.tensor([[0, 0, 0, 1, 1, 2]])
     flat = torch.full((1, 6), 0.1)
     first = [
-        irof(flat, picture, total, 0, segments=segments, fill=0, link="logit", generator=k).curve[1] for k in range(300)
+        irof(flat, picture, total, 0, segments=segments, fill=0, link="logit", generator=k).curve[1] for k in range(120)
     ]
     counts = np.unique(first, return_counts=True)
     assert counts[0].tolist() == [12, 13, 19]
-    assert counts[1].min() > 70
+    assert counts[1].min() > 24
 
 
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), factor=st.sampled_from([1e-6, 1e6]))
 def test_the_scale_of_the_map_does_not_matter(seed, factor):
     rng = np.random.default_rng(seed)
@@ -98,13 +100,3 @@ def test_the_cost_is_counted(target, extra):
 
     picture = torch.rand(1, 4, 4)
     assert irof(picture[0], picture, model, target, segments=(2, 3)).evaluations == sum(seen) == 7 + extra
-
-
-def test_bad_input():
-    picture = torch.rand(1, 4, 4)
-    with pytest.raises(ValueError, match=r"`link` must give the picture itself a positive value.*got -"):
-        irof(picture[0], picture, unsure, 0, link="log_probability")
-    with pytest.raises(ValueError, match="`segments` must be as large as `pixel_map`"):
-        irof(picture[0], picture, unsure, 0, segments=np.zeros((2, 2), int))
-    with pytest.raises(ValueError, match="`segments` must be a label per pixel, or the shape"):
-        irof(picture[0], picture, unsure, 0, segments=(14, 14))

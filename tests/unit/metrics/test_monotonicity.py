@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
@@ -23,6 +23,7 @@ def unsure(batch):
     return torch.stack([value, value * 0], 1)
 
 
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), steps=st.integers(2, 12))
 def test_against_filling_each_group_by_hand(seed, steps):
     rng = np.random.default_rng(seed)
@@ -116,28 +117,3 @@ def test_the_cost_is_counted(target, extra, settings, cost):
     picture = torch.rand(3, 4, 4)
     measured = monotonicity_correlation(picture[0], picture, model, target, steps=8, **settings)
     assert measured.evaluations == sum(seen) == cost + extra
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "sentence"),
-    [
-        ({"steps": 1}, ValueError, r"`steps` must be a whole number from 2 to the number of pixels \(16\); got 1"),
-        ({"steps": 17}, ValueError, r"number of pixels \(16\); got 17"),
-        ({"fill": "black", "steps": 8}, ValueError, "`fill` must be one of 'blur', 'mean', 'noise'; got 'black'"),
-        ({"samples": 2}, ValueError, "`samples` must be 1, or a larger whole number with compat='quantus' and"),
-        ({"samples": 2, "compat": "quantus", "fill": "black"}, ValueError, "`samples` must be 1"),
-        ({"samples": 0}, ValueError, "`samples` must be 1"),
-        ({"compat": "captum"}, ValueError, "`compat` must be one of 'quantus'; got 'captum'"),
-        ({"compat": "quantus", "steps": 9}, ValueError, r"`steps` must divide .* \(48\) with compat='quantus'; got 9"),
-        (
-            {"compat": "quantus", "steps": 8, "fill": "blur"},
-            ValueError,
-            "`fill` must be one of 'black', 'white', 'mean'",
-        ),
-        ({"compat": "quantus", "steps": 8, "generator": torch.Generator()}, TypeError, "`generator` must be a seed"),
-    ],
-)
-def test_bad_input(settings, error, sentence):
-    picture = torch.rand(3, 4, 4)
-    with pytest.raises(error, match=sentence):
-        monotonicity_correlation(picture[0], picture, unsure, 0, **settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -24,6 +24,7 @@ def in_order(low, high):
     return not ((low.ravel()[:, None] < low.ravel()) & (high.ravel()[:, None] > high.ravel())).any()
 
 
+@settings(max_examples=40)
 @given(two_maps(), st.integers(0, 5), st.integers(0, 5))
 def test_the_laws(maps, seed, other):
     pixel_map, like = maps
@@ -35,6 +36,7 @@ def test_the_laws(maps, seed, other):
         assert np.array_equal(quantile_match(same, like, generator=seed), found)
 
 
+@settings(max_examples=40)
 @given(two_maps())
 def test_matched_to_itself_a_map_is_itself(maps):
     assert np.array_equal(quantile_match(maps[0], maps[0]), maps[0])
@@ -85,17 +87,3 @@ def test_what_is_given_stays_as_it_is():
     quantile_match(pixel_map, like)
     assert pixel_map.tolist() == [[2, 1]]
     assert like.tolist() == [[3, 4]]
-
-
-def test_bad_input():
-    ones = np.ones((2, 2))
-    with pytest.raises(ValueError, match=r"^`like` must be as large as `pixel_map` \(2 x 2\); got 4\. Upsample both"):
-        quantile_match(ones, np.ones(4))
-    with pytest.raises(ValueError, match=r"^`like` must be finite; got NaN"):
-        quantile_match(ones, ones * np.nan)
-    with pytest.raises(TypeError, match=r"^`like` must hold floating-point numbers"):
-        quantile_match(ones, np.ones((2, 2), dtype=int))
-    with pytest.raises(ValueError, match=r"^`pixel_map` must be one map"):
-        quantile_match(np.ones((1, 2, 2)), np.ones((1, 2, 2)))
-    with pytest.raises(TypeError, match=r"^`generator` must be a torch\.Generator or a seed"):
-        quantile_match(ones, ones, generator="a")

@@ -17,7 +17,7 @@ def unsure(batch):
     return torch.stack([value, value * 0], 1)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 10**6), order=st.sampled_from(["both", "most", "least"]))
 def test_against_a_loop(seed, order):
     rng = np.random.default_rng(seed)
@@ -76,15 +76,15 @@ def test_ties_are_shuffled():
 
     values = [
         road(constant, image, top, 0, percentages=[50], noise=0, link="logit", generator=seed).value
-        for seed in range(200)
+        for seed in range(60)
     ]
     assert np.std(values) > 0
-    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(200)
+    assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(60)
     known = road(image[0], image, top, 0, percentages=[50], noise=0, link="logit").value
     assert known > 10 * np.std(values)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10**6), factor=st.sampled_from([1e-6, 1e6]))
 def test_only_the_order_matters(seed, factor):
     rng = np.random.default_rng(seed)
@@ -120,17 +120,3 @@ def test_a_chunk_built_twice_has_the_same_noise():
         return unsure(batch)
 
     assert road(picture[0], picture, tight, 0, noise=0.5).value == road(picture[0], picture, unsure, 0, noise=0.5).value
-
-
-def test_mistakes_are_named():
-    picture = torch.rand(1, 6, 6)
-    with pytest.raises(ValueError, match="`order` must be one of 'both', 'most', 'least'; got 'morf'"):
-        road(picture[0], picture, unsure, 0, order="morf")
-    with pytest.raises(ValueError, match="`percentages` must lie between 0 and 100; got 100"):
-        road(picture[0], picture, unsure, 0, percentages=(50, 100))
-    with pytest.raises(ValueError, match="`percentages` must hold at least one number"):
-        road(picture[0], picture, unsure, 0, percentages=())
-    with pytest.raises(ValueError, match="at least 2 pixels; got 1"):
-        road(picture[0, :1, :1], picture[:, :1, :1], unsure, 0)
-    with pytest.raises(ValueError, match="`noise` must be at least 0"):
-        road(picture[0], picture, unsure, 0, noise=-0.1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -25,6 +25,7 @@ def by_neighbours(pixel_map, cells, segments):
     return np.mean(squares) / energy if squares and energy else 0.0
 
 
+@settings(max_examples=40)
 @given(st.data(), st.sampled_from([-1e6, 1e-300, 1e-6, 1.0, 1e6, 1e300]))
 def test_the_loop_over_neighbours_at_any_scale(data, factor):
     shape = data.draw(hnp.array_shapes(min_dims=2, max_dims=2, max_side=6))
@@ -52,15 +53,3 @@ def test_bilinear_hides_the_grid_that_nearest_neighbour_shows():
     coarse, one = np.random.default_rng(0).random((7, 7)), np.zeros((56, 56), dtype=int)
     nearest, bilinear = (usu.interpolate(coarse, (56, 56), mode) for mode in ("nearest", "bilinear"))
     assert seam_energy(bilinear, (7, 7), one) < 0.05 * seam_energy(nearest, (7, 7), one)
-
-
-def test_bad_input():
-    ones, labels = np.ones((2, 2)), np.zeros((2, 2), dtype=int)
-    with pytest.raises(ValueError, match=r"^`cells` must be a label per pixel, or the shape"):
-        seam_energy(ones, (3, 1), labels)
-    with pytest.raises(TypeError, match=r"^`segments` must hold integer labels; got torch.float64"):
-        seam_energy(ones, (1, 1), ones)
-    with pytest.raises(ValueError, match=r"^`segments` must be as large as `pixel_map` \(2 x 2\); got 1 x 2"):
-        seam_energy(ones, (1, 1), labels[:1])
-    with pytest.raises(ValueError, match=r"^`pixel_map` must be finite"):
-        seam_energy(ones * np.inf, (1, 1), labels)

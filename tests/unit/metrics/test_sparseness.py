@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -21,6 +21,7 @@ def by_pairs(pixel_map):
     return np.abs(sizes[:, None] - sizes).sum() / (2 * sizes.size**2 * sizes.mean())
 
 
+@settings(max_examples=40)
 @given(MAPS)
 def test_the_definition_by_pairs(pixel_map):
     found = sparseness(pixel_map)
@@ -46,6 +47,7 @@ def test_known_answers(pixel_map, wanted, library):
     assert sparseness(pixel_map, compat="quantus") == pytest.approx(wanted, abs=1e-6)
 
 
+@settings(max_examples=40)
 @given(MAPS, st.sampled_from([-1e6, -1.0, 1e-300, 1e-6, 1e6, 1e300]))
 def test_scale_sign_and_place_change_nothing(pixel_map, factor):
     for compat in (None, "quantus"):
@@ -65,12 +67,3 @@ def test_what_quantus_adds_makes_it_a_little_less_sparse():
     spike[0, 0] = 1
     assert sparseness(spike) == 1 - 1e-4
     assert sparseness(spike, compat="quantus") == pytest.approx((1 - 1e-4) / (1 + 1e4 * 1e-7), abs=1e-12)
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match=r"^`compat` must be one of 'quantus'; got 'captum'\. Check the spelling"):
-        sparseness(np.ones((2, 2)), compat="captum")
-    with pytest.raises(ValueError, match=r"^`pixel_map` must be one map, H x W; got 3"):
-        sparseness(np.ones(3))
-    with pytest.raises(ValueError, match=r"^`pixel_map` must be finite; got NaN"):
-        sparseness(np.full((2, 2), np.nan))

@@ -1,4 +1,4 @@
-"""The declarations: every metric does what its data says of it."""
+"""Every metric does what its declaration says of it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ class TestEveryMetric:
     def test_its_cost_is_what_it_says_and_what_the_model_saw(self, name):
         metric, one = by_name(name), case()
         found = metric.measure(one)
-        assert found.evaluations == metric.evaluations == one.model.seen
+        # both curves begin and end with the same two images, which are shown once
+        shared = 2 if name.startswith("insertion-deletion") else 0
+        assert found.evaluations == metric.evaluations == one.model.seen + shared
 
     def test_its_value_lies_in_its_range(self, name):
         metric = by_name(name)
@@ -100,6 +102,31 @@ def test_block_answers_are_shared_by_the_maps_of_a_picture():
     assert first.value != second.value
     direct = metrics.infidelity(other.pixel_map, one.image, one.model, 1, fill="mean", generator=one.dice("blocksmean"))
     assert second.value == pytest.approx(direct.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["deletion", "insertion", "pixel-flipping", "irof", "road"])
+def test_a_name_has_one_definition(name):
+    """The table's number is that of the function of the same name, called with its defaults."""
+    one, metric = case(), getattr(metrics, name.replace("-", "_"))
+    dice = one.dice(f"{name}mean" if name in ("deletion", "insertion") else metric.__name__)
+    direct = metric(one.pixel_map, one.image, one.model, one.target, generator=dice)
+    listed = by_name(name).measure(one)
+    assert (listed.value, listed.evaluations) == (pytest.approx(direct.value, abs=1e-9), direct.evaluations)
+
+
+def test_the_ends_of_curves_are_shared_by_the_maps_and_fills_of_a_picture():
+    one = case()
+    counts = []
+    for name in ("deletion", "insertion", "deletion:blur"):
+        for pixel_map in (one.pixel_map, np.roll(one.pixel_map, 3, 1)):
+            before, of_one = one.model.seen, replace(one, pixel_map=pixel_map, of_map=Memory())
+            found = by_name(name).measure(of_one)
+            counts.append(one.model.seen - before)
+            alone = by_name(name).measure(replace(of_one, of_picture=Memory(), of_map=Memory()))
+            assert found.value == pytest.approx(alone.value, abs=1e-9)
+            np.testing.assert_allclose(found.curve, alone.curve, atol=1e-9)
+            assert found.evaluations == 9
+    assert counts == [9, 7, 7, 7, 8, 7]  # the image once, each fill once
 
 
 def test_insertion_minus_deletion_is_their_difference_and_repeats_neither():

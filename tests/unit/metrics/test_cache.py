@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from usu.metrics import memory as module
+from usu.metrics import cache as module
 from usu.metrics.cache import Memory
 
 
