@@ -366,7 +366,7 @@ def test_memory_does_not_grow(pytorch_grad_cam, method):
     model.append(nn.Linear(64 * 64, 3))
     layers = [] if method == "FullGrad" else [model[3]]
     cam = wrap(
-        getattr(pytorch_grad_cam, method)(model, layers), scale="mass", preset=replace(EVEN, segmenter=segment.Grid())
+        getattr(pytorch_grad_cam, method)(model, layers), scale="mass", preset=replace(EVEN, segmenter=segment.Tiles())
     )
     images = torch.randn(1, 1, 64, 64)
 

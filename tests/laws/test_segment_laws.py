@@ -86,7 +86,7 @@ def test_merging_coarsens_to_the_number(labels: np.ndarray, most: int) -> None:
 @settings(max_examples=40)
 @given(
     st.integers(0, 2**16),
-    st.sampled_from([segment.Slic(), segment.Felzenszwalb(), segment.Grid(), segment.Watershed()]),
+    st.sampled_from([segment.Slic(), segment.Felzenszwalb(), segment.Tiles(), segment.Watershed()]),
     st.integers(1, 5),
     st.integers(0, 20),
 )
@@ -96,13 +96,14 @@ def test_every_split_nests_and_stays_within_its_limit(
     rng = np.random.default_rng(seed)
     height, width = rng.integers(1, 14, 2)
     picture = rng.random((height, width, 3)).round(1)
-    hierarchy = segment.Hierarchy((segment.relabel(rng.integers(0, 4, (height, width))),))
+    labels = segment.relabel(rng.integers(0, 4, (height, width)))
     for _ in range(2):
-        labels = hierarchy.levels[-1]
-        count = int(labels.max()) + 1
+        coarse, count = labels, int(labels.max()) + 1
         which = rng.permutation(count)[: rng.integers(0, count + 1)]
-        hierarchy = hierarchy.split(which, picture, segmenter, parts, limit=limit)  # constructing it checks nesting
-        families = np.bincount(hierarchy.parents[-1])
+        labels = segment.split(coarse, which, picture, segmenter, parts, limit=limit)
+        assert np.array_equal(np.unique(labels), np.arange(labels.max() + 1))
+        assert segment.refines(labels, coarse)
+        families = np.bincount(segment.parents(labels, coarse))
         assert families.max() <= max(1, parts)
         assert families[families > 1].sum() <= limit
         assert np.all(families[np.setdiff1d(np.arange(count), which)] == 1)

@@ -21,7 +21,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 IMAGE = torch.rand(3, 16, 16, generator=GENERATOR)
 BATCH = torch.rand(3, 3, 16, 16, generator=GENERATOR)
 COARSE = torch.rand(4, 4, generator=GENERATOR, dtype=torch.float64) + 0.1
-GRID = segment.Grid()
+GRID = segment.Tiles()
 WEIGHTS = torch.randn(5, 3 * 16 * 16, generator=GENERATOR, dtype=torch.float64)
 
 
@@ -818,7 +818,7 @@ def test_provenance_says_how_it_was_made(trained):
     assert provenance["settings"]["evaluations"] == 12
     assert provenance["settings"]["budget"] == repr(usu.SoftIWMR())
     assert provenance["settings"]["fill"] == "Constant(value=0.5)"
-    assert provenance["settings"]["segmenter"] == "Grid()"
+    assert provenance["settings"]["segmenter"] == "Tiles()"
     assert provenance["target"] == [1, 2]
     assert provenance["model"].endswith("Net")
     assert provenance["versions"]["torch"] == torch.__version__

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usu.segment.segmenter import answer, each_pixel, question, whole_number
+from usu import _checks as check
+from usu.segment.segmenter import answer, each_pixel, question
 from usu.types import NDArray
 
 #: A colour no picture has: pixels outside the region form segments of their own.
@@ -26,9 +27,8 @@ class Felzenszwalb:
     tries: int = 8
 
     def __post_init__(self) -> None:
-        whole_number("tries", self.tries, least=1)
-        if not self.smoothing >= 0:
-            raise ValueError(f"`smoothing` must be at least 0; got {self.smoothing}. Use 0 for none.")
+        check.real_number("smoothing", self.smoothing, least=0)
+        check.whole_number("tries", self.tries, least=1)
 
     def __call__(self, picture: NDArray, parts: int, *, region: NDArray | None = None) -> NDArray:
         """Cut ``picture``, or the ``region`` of it, into about ``parts`` segments."""

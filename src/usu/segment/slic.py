@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usu._checks import positive_number
-from usu.segment.segmenter import answer, each_pixel, question, whole_number
+from usu import _checks as check
+from usu.segment.segmenter import answer, each_pixel, question
 from usu.types import NDArray
 
 #: Seeds on a lattice are fast but in thin pictures or with few parts their segments may be far fewer than asked for;
@@ -31,10 +31,9 @@ class Slic:
     iterations: int = 10
 
     def __post_init__(self) -> None:
-        positive_number("compactness", self.compactness)
-        whole_number("iterations", self.iterations, least=1)
-        if not self.smoothing >= 0:
-            raise ValueError(f"`smoothing` must be at least 0; got {self.smoothing}. Use 0 for none.")
+        check.positive_number("compactness", self.compactness)
+        check.real_number("smoothing", self.smoothing, least=0)
+        check.whole_number("iterations", self.iterations, least=1)
 
     def __call__(self, picture: NDArray, parts: int, *, region: NDArray | None = None) -> NDArray:
         """Cut ``picture``, or the ``region`` of it, into about ``parts`` superpixels."""

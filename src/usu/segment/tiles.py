@@ -1,4 +1,4 @@
-"""A regular grid: the segmenter that does not look at the picture."""
+"""Tiles: the segmenter that does not look at the picture."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from usu.types import NDArray
 
 
 @dataclass(frozen=True)
-class Grid:
+class Tiles:
     """Nearly square tiles, at most ``parts`` of them, over the region's bounding box.
 
-    >>> Grid()(np.zeros((2, 4, 3)), 2).tolist()
+    >>> Tiles()(np.zeros((2, 4, 3)), 2).tolist()
     [[0, 0, 1, 1], [0, 0, 1, 1]]
     """
 
