@@ -107,3 +107,29 @@ def test_every_split_nests_and_stays_within_its_limit(
         assert families.max() <= max(1, parts)
         assert families[families > 1].sum() <= limit
         assert np.all(families[np.setdiff1d(np.arange(count), which)] == 1)
+
+
+BUILT_IN = [
+    segment.Slic(),
+    segment.Slic(smoothing=1.0),
+    segment.Felzenszwalb(),
+    segment.Tiles(),
+    segment.Watershed(),
+    segment.from_labels(np.zeros((12, 12), dtype=int), inner=segment.Slic(smoothing=0.7)),
+]
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**16), st.sampled_from(BUILT_IN), st.integers(2, 6))
+def test_what_lies_outside_a_region_does_not_matter(seed: int, segmenter: segment.Segmenter, parts: int) -> None:
+    """Neither its colours, nor how much of it is shown."""
+    rng = np.random.default_rng(seed)
+    picture, other = rng.random((2, 12, 12, 3))
+    region = np.zeros((12, 12), dtype=bool)
+    top, left = rng.integers(0, 5, 2)
+    box = slice(top, top + rng.integers(4, 8)), slice(left, left + rng.integers(4, 8))
+    region[box] = rng.random(region[box].shape) < 0.9
+    labels = segmenter(picture, parts, region=region)
+    assert np.array_equal(segmenter(np.where(region[..., None], picture, other), parts, region=region), labels)
+    cropped = segmenter(picture[box], parts, region=region[box])
+    assert np.array_equal(cropped, labels[box])

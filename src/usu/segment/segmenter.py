@@ -59,3 +59,20 @@ def answer(labels: NDArray, parts: int, region: NDArray) -> NDArray:
     A region that itself falls into more than ``parts`` pieces cannot have both; then the number wins.
     """
     return merge_to(connected(np.where(region, labels, -1)), parts)
+
+
+def bounding_box(region: NDArray) -> tuple[slice, slice]:
+    """The smallest window that holds the region: what lies beyond it can have no say."""
+    rows, columns = (np.flatnonzero(region.any(axis=axis)) for axis in (1, 0))
+    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+
+
+def smoothed(colour: NDArray, region: NDArray, width: float) -> NDArray:
+    """A Gaussian blur inside the region only: colour from outside does not leak in. Outside it means nothing."""
+    from scipy.ndimage import gaussian_filter
+
+    inside = region[..., None].astype(np.float64)
+    widths = (width, width, 0)
+    # a pixel of the region always holds some of its own weight, so this divides by zero only outside
+    weight = np.where(inside > 0, gaussian_filter(inside, widths, mode="reflect"), 1)
+    return np.asarray(gaussian_filter(colour * inside, widths, mode="reflect") / weight)
