@@ -363,7 +363,7 @@ def test_memory_does_not_grow(pytorch_grad_cam, method):
     model = nn.Sequential(nn.Conv2d(1, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(8), nn.Tanh(), nn.Flatten())
     model.append(nn.Linear(64 * 64, 3))
     layers = [] if method == "FullGrad" else [model[3]]
-    quick = replace(EVEN, segmenter=segment.Grid(), edges="segments")
+    quick = replace(EVEN, segmenter=segment.Tiles(), edges="segments")
     cam = wrap(getattr(pytorch_grad_cam, method)(model, layers), scale="mass", preset=quick)
     images = torch.randn(1, 1, 128, 128)
 

@@ -49,7 +49,7 @@ def picture_of(size: tuple[int, int], seed: int) -> Tensor:
 def upsampled(coarse: np.ndarray, size: tuple[int, int], seed: int, preset: str) -> usu.Upsampled[np.ndarray]:
     chosen = usu.PRESETS[preset]
     if chosen.scoring == "sampled":
-        chosen = replace(chosen, parts=9, evaluations=12, segmenter=segment.Grid())
+        chosen = replace(chosen, parts=9, evaluations=12, segmenter=segment.Tiles())
     net = seeded(Tower, seed)
     with counted(net) as seen:
         result = usu.upsample(coarse, picture_of(size, seed), net, 1, preset=chosen)

@@ -71,7 +71,7 @@ def test_every_cell_keeps_its_mass(coarse, size, depth, preset, dtype, seed):
     coarse = coarse.astype(dtype)
     image, model = picture_of(size, seed), model_of(size, seed)
     result = usu.upsample(
-        coarse, image, model, 0, preset=chosen(preset, depth=depth, parts=9, segmenter=segment.Grid()), evaluations=40
+        coarse, image, model, 0, preset=chosen(preset, depth=depth, parts=9, segmenter=segment.Tiles()), evaluations=40
     )
     assert result.pixel_map.dtype == dtype
     sums, counts = cell_sums(result.pixel_map.astype(np.float64), coarse.shape)
@@ -108,8 +108,8 @@ def test_mass_is_kept_at_every_depth_of_the_recursion(coarse, size, seed, budget
         return usu.score.delete(usu.forward.engine(model, 0), image, labels, which=which, fill=0.0).values[:, which]
 
     refined = refine(
-        effects, lambda labels, which, limit: segment.split(labels, which, picture, segment.Grid(), 4, limit=limit),
-        segment.Grid()(picture, 6), depth=3, threshold=0.0, tolerance=0.0,
+        effects, lambda labels, which, limit: segment.split(labels, which, picture, segment.Tiles(), 4, limit=limit),
+        segment.Tiles()(picture, 6), depth=3, threshold=0.0, tolerance=0.0,
     )  # fmt: skip
     assert len(refined.fields) > 1 or float(refined.fields[0].std()) == 0
     for field, labels in zip(refined.fields, refined.segments, strict=True):
@@ -137,7 +137,7 @@ def test_a_budget_is_never_exceeded_and_a_refusal_costs_nothing(coarse, size, se
     model = model_of(size, seed)
     for mode in ("delete", "keep", "both"):
         own = usu.Settings(
-            scoring="delete", mode=mode, parts=6, depth=depth, segmenter=segment.Grid(), threshold=0.01, tolerance=0.0
+            scoring="delete", mode=mode, parts=6, depth=depth, segmenter=segment.Tiles(), threshold=0.01, tolerance=0.0
         )
         model.seen = 0
         refused = None
@@ -159,7 +159,7 @@ def test_left_out_segments_cannot_change_the_result(size, seed, depth, data):
     coarse = data.draw(hnp.arrays(np.float64, (3, 3), elements=st.sampled_from([0.0, 0.0, 1.0, -2.0])))
     image, model = picture_of(size, seed), model_of(size, seed)
     own = usu.Settings(
-        scoring="delete", parts=9, depth=depth, evaluations=None, fill=0.0, segmenter=segment.Grid(), threshold=0.01
+        scoring="delete", parts=9, depth=depth, evaluations=None, fill=0.0, segmenter=segment.Tiles(), threshold=0.01
     )
     result = usu.upsample(coarse, image, model, 0, preset=own)
     saved = model.seen
@@ -199,7 +199,7 @@ def test_a_batch_is_its_pictures_and_several_targets_are_one_by_one(seed, batch,
     coarse = torch.randn(batch, 2, 3, 3, generator=draw, dtype=torch.float64)
     targets = torch.randint(0, 3, (batch, 2), generator=draw).tolist()
     model = model_of(size, seed)
-    own = usu.Settings(scoring=scoring, parts=9, depth=depth, evaluations=60, segmenter=segment.Grid())
+    own = usu.Settings(scoring=scoring, parts=9, depth=depth, evaluations=60, segmenter=segment.Tiles())
     together = usu.upsample(coarse, images, model, targets, preset=own)
     for i in range(batch):
         one = usu.upsample(coarse[i], images[i], model, targets[i], preset=own)

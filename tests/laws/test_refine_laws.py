@@ -139,7 +139,7 @@ def test_recentred_children_average_to_their_parent(children: np.ndarray, seed: 
     spare=st.none() | st.integers(0, 60),
     kind=st.sampled_from(KINDS),
     reach=st.sampled_from(("pixel", "segment")),
-    segmenter=st.sampled_from([segment.Grid(), segment.Slic()]),
+    segmenter=st.sampled_from([segment.Tiles(), segment.Slic()]),
 )
 def test_the_whole_recursion(
     seed: int,

@@ -86,7 +86,7 @@ def test_merging_coarsens_to_the_number(labels: np.ndarray, most: int) -> None:
 @settings(max_examples=40)
 @given(
     st.integers(0, 2**16),
-    st.sampled_from([segment.Slic(), segment.Felzenszwalb(), segment.Grid(), segment.Watershed()]),
+    st.sampled_from([segment.Slic(), segment.Felzenszwalb(), segment.Tiles(), segment.Watershed()]),
     st.integers(1, 5),
     st.integers(0, 20),
 )
@@ -96,13 +96,40 @@ def test_every_split_nests_and_stays_within_its_limit(
     rng = np.random.default_rng(seed)
     height, width = rng.integers(1, 14, 2)
     picture = rng.random((height, width, 3)).round(1)
-    hierarchy = segment.Hierarchy((segment.relabel(rng.integers(0, 4, (height, width))),))
+    labels = segment.relabel(rng.integers(0, 4, (height, width)))
     for _ in range(2):
-        labels = hierarchy.levels[-1]
-        count = int(labels.max()) + 1
+        coarse, count = labels, int(labels.max()) + 1
         which = rng.permutation(count)[: rng.integers(0, count + 1)]
-        hierarchy = hierarchy.split(which, picture, segmenter, parts, limit=limit)  # constructing it checks nesting
-        families = np.bincount(hierarchy.parents[-1])
+        labels = segment.split(coarse, which, picture, segmenter, parts, limit=limit)
+        assert np.array_equal(np.unique(labels), np.arange(labels.max() + 1))
+        assert segment.refines(labels, coarse)
+        families = np.bincount(segment.parents(labels, coarse))
         assert families.max() <= max(1, parts)
         assert families[families > 1].sum() <= limit
         assert np.all(families[np.setdiff1d(np.arange(count), which)] == 1)
+
+
+BUILT_IN = [
+    segment.Slic(),
+    segment.Slic(smoothing=1.0),
+    segment.Felzenszwalb(),
+    segment.Tiles(),
+    segment.Watershed(),
+    segment.from_labels(np.zeros((12, 12), dtype=int), inner=segment.Slic(smoothing=0.7)),
+]
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**16), st.sampled_from(BUILT_IN), st.integers(2, 6))
+def test_what_lies_outside_a_region_does_not_matter(seed: int, segmenter: segment.Segmenter, parts: int) -> None:
+    """Neither its colours, nor how much of it is shown."""
+    rng = np.random.default_rng(seed)
+    picture, other = rng.random((2, 12, 12, 3))
+    region = np.zeros((12, 12), dtype=bool)
+    top, left = rng.integers(0, 5, 2)
+    box = slice(top, top + rng.integers(4, 8)), slice(left, left + rng.integers(4, 8))
+    region[box] = rng.random(region[box].shape) < 0.9
+    labels = segmenter(picture, parts, region=region)
+    assert np.array_equal(segmenter(np.where(region[..., None], picture, other), parts, region=region), labels)
+    cropped = segmenter(picture[box], parts, region=region[box])
+    assert np.array_equal(cropped, labels[box])

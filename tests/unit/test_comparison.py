@@ -10,7 +10,8 @@ import pytest
 
 from usu import stats
 from usu.plot import VERDICTS
-from usu.stats import Comparison, Report, Row, compare, report
+from usu.stats import Comparison, Difference, Report, compare, report
+from usu.stats.resampling import moments
 
 NASTY = "50 % of_a {b} & c\\d ~x^2 #1 $y$ <z> | `w` *v*"
 
@@ -56,13 +57,10 @@ def test_every_number_is_the_one_of_stats() -> None:
         assert row.rank_biserial == pytest.approx(stats.rank_biserial(better, worse))
         assert row.p == pytest.approx(stats.wilcoxon(better, worse).p)
         assert row.shift == stats.hodges_lehmann_interval(better, worse)
-        for found_interval, statistic in (
-            (row.paired_d, stats.paired_d),
-            (row.win_rate, stats.win_rate),
-            (row.gain, lambda a, b: float(np.mean(a - b))),
-        ):
-            slow = stats.bootstrap(statistic, better, worse, resamples=300, seed=4)
-            assert (found_interval.low, found_interval.high) == pytest.approx((slow.low, slow.high), rel=1e-9)
+        d = better - worse
+        for found_interval, column, i in ((row.gain, d, 0), (row.paired_d, d, 1), (row.win_rate, (d > 0) + 0.0, 0)):
+            alone = moments(column[:, None], resamples=300, confidence=0.95, seed=4)[i][0]
+            assert (found_interval.low, found_interval.high) == pytest.approx((alone.low, alone.high), rel=1e-9)
 
 
 def test_one_family_over_all_metrics() -> None:
@@ -83,7 +81,7 @@ def test_one_family_over_all_metrics() -> None:
 
 
 def test_the_family_is_not_smaller_than_the_tests() -> None:
-    with pytest.raises(ValueError, match="`family` must be a whole number, at least the 15 tests"):
+    with pytest.raises(ValueError, match=r"`family` .* 15; got 14"):
         report(table(), family=14, resamples=20)
 
 
@@ -159,7 +157,7 @@ def test_differences_within_the_tolerance_are_ties() -> None:
         0,
         0,
     )
-    assert exact["better"] == Row(**{**vars(rough["better"]), "gain": exact["better"].gain})
+    assert exact["better"] == Difference(**{**vars(rough["better"]), "gain": exact["better"].gain})
 
 
 def test_infinity_is_a_number_beyond_all_others() -> None:
@@ -217,10 +215,10 @@ def test_always_the_same_gain_is_an_infinite_effect() -> None:
 # pages
 
 
-def big() -> Report:
-    entries = table(metrics=6, upsamplers=30)
+def nasty(metrics: int, upsamplers: int) -> Report:
+    entries = table(metrics, upsamplers)
     for _, values in entries.values():
-        for u in range(0, 30, 3):
+        for u in range(0, upsamplers, 3):
             values[f"guided filter, mass-corrected, radius number {u}"] = values.pop(f"upsampler {u}")
         values[NASTY] = values.pop("upsampler 1")
         values["two\nlines"] = values.pop("upsampler 2")
@@ -230,7 +228,7 @@ def big() -> Report:
 
 @pytest.fixture(scope="module")
 def large() -> Report:
-    return big()
+    return nasty(6, 30)
 
 
 def test_text_fits_a_terminal(large: Report) -> None:
@@ -312,16 +310,17 @@ def test_latex_has_whole_rows_and_formulas_that_parse(large: Report) -> None:
     assert re.search(r"\$\d\.\d\\cdot10\^\{-\d+\}\$", page)
 
 
-def test_the_figure_has_a_panel_per_metric(large: Report) -> None:
+def test_the_figure_has_a_panel_per_metric() -> None:
     from matplotlib.colors import to_hex
 
-    drawn = large.figure()
-    assert len(drawn.axes) == 6
-    for axes, comparison in zip(drawn.axes, large.comparisons, strict=True):
+    found = nasty(2, 6)
+    drawn = found.figure()
+    assert len(drawn.axes) == 2
+    for axes, comparison in zip(drawn.axes, found.comparisons, strict=True):
         ranked = comparison.ranked()
         estimates = [row.paired_d.estimate for row in ranked]
         assert estimates == sorted(estimates, reverse=True)
-        assert len(axes.get_yticklabels()) == 30
+        assert len(axes.get_yticklabels()) == 6
         assert axes.get_yticklabels()[0].get_position()[1] == 0
         assert axes.yaxis_inverted()
         bars = [line for line in axes.lines if len(line.get_xdata()) == 2 and line.get_marker() == "None"][:-1]
@@ -331,7 +330,7 @@ def test_the_figure_has_a_panel_per_metric(large: Report) -> None:
             assert to_hex(bar.get_color()) == VERDICTS[row.verdict][0].lower()
         zero = axes.lines[-1]
         assert list(zero.get_xdata()) == [0, 0]
-    assert "180 tests" in drawn.get_suptitle()
+    assert "12 tests" in drawn.get_suptitle()
     drawn.canvas.draw()  # names with $ and \ are words, not formulas
 
 
@@ -365,33 +364,27 @@ def test_rows_and_metrics_are_found_by_name() -> None:
         found["metric 0"]["x"]
 
 
+ONE = table(1)
+PAIR = {"bilinear": [1], "usu": [2]}
+
+
 @pytest.mark.parametrize(
-    ("entries", "settings", "sentence"),
+    ("entries", "settings", "names"),
     [
-        ({}, {}, "`table` must hold at least one metric; got none. Measure"),
-        ({"m": {"bilinear": [1]}}, {}, r"`table\['m'\]` must be a pair of 'higher' or 'lower' .*; got dict. Say"),
-        (
-            {"m": ("up", {"bilinear": [1], "usu": [2]})},
-            {},
-            "`better` must be one of 'higher', 'lower'; got 'up'. Check",
-        ),
-        (
-            {"m": ("lower", {"usu": [1], "x": [2]})},
-            {},
-            "`values` must hold the reference 'bilinear' .*; got 'usu', 'x'. N",
-        ),
-        ({"m": ("lower", {"bilinear": [1]})}, {}, "`values` must hold .* at least one other .*; got 'bilinear'. Name"),
-        (
-            {"m": ("lower", {"bilinear": [1, 2], "usu": [1]})},
-            {},
-            r"`values\['usu'\]` must hold the pictures of 'bilinear' \(2\); got 1 numbers. Use NaN",
-        ),
-        (table(1), {"tolerance": -1}, "`tolerance` must be at least 0; got -1. 0 means"),
-        (table(1), {"resamples": 2.5}, "`resamples` must be a whole number of at least 1; got 2.5. 10,000"),
-        (table(1), {"confidence": 1.0}, "`confidence` must be a number between 0 and 1; got 1.0. 0.95"),
-        (table(1), {"against": "nobody"}, "`values` must hold the reference 'nobody'"),
+        ({}, {}, "`table` .* got none"),
+        ({"m": PAIR}, {}, r"`table\['m'\]` .* got dict"),
+        ({"m": ("up", PAIR)}, {}, "`better` .* got 'up'"),
+        ({"m": ("lower", {"usu": [1], "x": [2]})}, {}, "`values` .*'bilinear'.* got 'usu', 'x'"),
+        ({"m": ("lower", {"bilinear": [1]})}, {}, "`values` .* got 'bilinear'"),
+        ({"m": ("lower", {"bilinear": [1, 2], "usu": [1]})}, {}, r"`values\['usu'\]` .*\(2\); got 1"),
+        (ONE, {"tolerance": -1}, "`tolerance` .* got -1"),
+        (ONE, {"resamples": 2.5}, "`resamples` .* got 2.5"),
+        (ONE, {"resamples": 0}, "`resamples` .* got 0"),
+        (ONE, {"seed": -1}, "`seed` .* got -1"),
+        (ONE, {"confidence": 1.0}, "`confidence` .* got 1.0"),
+        (ONE, {"against": "nobody"}, "`values` .* 'nobody'"),
     ],
 )
-def test_bad_input_is_answered_in_one_sentence(entries: Any, settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=sentence):
+def test_bad_input_is_answered_in_one_sentence(entries: Any, settings: dict[str, Any], names: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=names):
         report(entries, **settings)

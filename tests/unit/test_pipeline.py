@@ -23,7 +23,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 IMAGE = torch.rand(3, 16, 16, generator=GENERATOR)
 BATCH = torch.rand(3, 3, 16, 16, generator=GENERATOR)
 COARSE = torch.rand(4, 4, generator=GENERATOR, dtype=torch.float64) + 0.1
-GRID = segment.Grid()
+GRID = segment.Tiles()
 WEIGHTS = torch.randn(5, 3 * 16 * 16, generator=GENERATOR, dtype=torch.float64)
 
 

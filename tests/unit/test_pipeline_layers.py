@@ -32,7 +32,7 @@ def tower() -> Tower:
 
 
 def small(name: str = "cell", **changes: object) -> usu.Settings:
-    return replace(PRESETS[name], **{"segmenter": segment.Grid(), "parts": 25, **changes})
+    return replace(PRESETS[name], **{"segmenter": segment.Tiles(), "parts": 25, **changes})
 
 
 def heard(net: nn.Module, target: object, cells: int = 16, picture: Tensor = IMAGE) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ from usu import refine, segment
 from usu.refine import StopReason
 
 PICTURE = np.random.default_rng(0).random((16, 16, 3))
-FIRST = segment.Grid()(PICTURE, 16)
+FIRST = segment.Tiles()(PICTURE, 16)
 #: What is truly there: a soft disc, off centre.
 TRUTH = np.exp(-((np.mgrid[:16, :16][0] - 5) ** 2 + (np.mgrid[:16, :16][1] - 9) ** 2) / 8)
 
@@ -39,7 +39,7 @@ def refined(effects: Effects, **settings: object) -> refine.Refined:
 
 
 def quarter(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndarray:
-    return segment.split(labels, which, PICTURE, segment.Grid(), 4, limit=limit)
+    return segment.split(labels, which, PICTURE, segment.Tiles(), 4, limit=limit)
 
 
 def test_depth_zero_scores_the_first_partition_only() -> None:

@@ -64,7 +64,7 @@ def test_hidden_and_empty_regions_vanish_and_none_at_all_is_one_segment() -> Non
 
 
 def test_inside_a_region_the_inner_segmenter_cuts_on() -> None:
-    given = segment.from_labels(np.array([[0, 0, 0, 0, 1]]), inner=segment.Grid())
+    given = segment.from_labels(np.array([[0, 0, 0, 0, 1]]), inner=segment.Tiles())
     picture = np.zeros((1, 5, 3))
     finer = segment.split(given(picture, 2), [0], picture, given, 2)
     assert finer.tolist() == [[0, 0, 2, 2, 1]]
@@ -72,20 +72,20 @@ def test_inside_a_region_the_inner_segmenter_cuts_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("regions", "error", "text"),
+    ("regions", "error"),
     [
-        (np.ones((4, 4), dtype=bool), ValueError, "must be N x H x W"),
-        (np.ones((2, 4, 4)), TypeError, "must be boolean; got float64"),
-        (np.ones((2, 0, 4), dtype=bool), ValueError, "must be N x H x W"),
+        (np.ones((4, 4), dtype=bool), ValueError),
+        (np.ones((2, 4, 4)), TypeError),
+        (np.ones((2, 0, 4), dtype=bool), ValueError),
     ],
 )
-def test_bad_regions(regions: np.ndarray, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
+def test_bad_regions(regions: np.ndarray, error: type[Exception]) -> None:
+    with pytest.raises(error, match="`regions`"):
         segment.from_masks(regions)
 
 
 def test_bad_labels() -> None:
-    with pytest.raises(ValueError, match="must be at least 0 everywhere; got negative ones"):
+    with pytest.raises(ValueError, match=r"`labels` .*got -1"):
         segment.from_labels(np.array([[0, -1]]))
-    with pytest.raises(ValueError, match=r"must have the picture's size \(4, 4\); got \(1, 2\)"):
+    with pytest.raises(ValueError, match=r"`labels` .*\(4, 4\); got \(1, 2\)"):
         segment.from_labels(np.array([[0, 1]]))(np.zeros((4, 4, 3)), 2)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-import time
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -15,7 +15,7 @@ from usu.errors import MissingExtraError
 SEGMENTERS = [
     segment.Slic(),
     segment.Felzenszwalb(),
-    segment.Grid(),
+    segment.Tiles(),
     segment.Watershed(),
     segment.Watershed("dynamics"),
 ]
@@ -111,7 +111,7 @@ def test_about_as_many_as_asked_for_on_a_photograph(segmenter: segment.Segmenter
     assert segmenter(photograph(), parts).max() + 1 >= 0.75 * parts
 
 
-@pytest.mark.parametrize("segmenter", [s for s in SEGMENTERS if not isinstance(s, segment.Grid)], ids=ids)
+@pytest.mark.parametrize("segmenter", [s for s in SEGMENTERS if not isinstance(s, segment.Tiles)], ids=ids)
 def test_two_colours_are_told_apart(segmenter: segment.Segmenter) -> None:
     picture = np.zeros((20, 30, 3))
     picture[:, 11:] = (1, 0.5, 0)
@@ -149,24 +149,11 @@ def test_compactness_makes_segments_compact() -> None:
     assert compact < 0.8 * ragged
 
 
-def test_grid_tiles_are_even() -> None:
-    sizes = np.bincount(segment.Grid()(np.zeros((21, 50, 3)), 10).ravel())
+def test_tiles_are_even() -> None:
+    sizes = np.bincount(segment.Tiles()(np.zeros((21, 50, 3)), 10).ravel())
     assert len(sizes) == 10
     assert sizes.max() <= 1.3 * sizes.min()
-    assert segment.Grid()(np.zeros((17, 401, 3)), 50).max() + 1 == 50
-
-
-def test_slic_is_fast_enough() -> None:
-    picture = photograph(224, 224)
-    segment.Slic()(picture, 200)
-    fastest = min(_seconds(lambda: segment.Slic()(picture, 200)) for _ in range(5))
-    assert fastest < 0.15
-
-
-def _seconds(call: object) -> float:
-    start = time.process_time()
-    call()  # type: ignore[operator]
-    return time.process_time() - start
+    assert segment.Tiles()(np.zeros((17, 401, 3)), 50).max() + 1 == 50
 
 
 def test_watershed_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,36 +169,48 @@ def test_every_segmenter_is_a_segmenter(segmenter: object) -> None:
 
 @pytest.mark.parametrize("segmenter", SEGMENTERS, ids=ids)
 @pytest.mark.parametrize(
-    ("change", "error", "text"),
+    ("change", "error", "names"),
     [
-        ({"picture": np.zeros((4, 4))}, ValueError, r"`picture` must be H x W x 3; got shape \(4, 4\)"),
-        ({"picture": np.zeros((4, 4, 3), dtype=np.uint8)}, TypeError, "Divide 8-bit pictures by 255"),
-        ({"picture": np.full((4, 4, 3), 2.0)}, ValueError, r"must lie in \[0, 1\]; got values from 2 to 2"),
-        ({"picture": np.full((4, 4, 3), np.nan)}, ValueError, r"must lie in \[0, 1\]; got values from nan"),
-        ({"picture": [[0.0]]}, TypeError, "must be a numpy array; got list"),
-        ({"parts": 0}, ValueError, "`parts` must be at least 1; got 0"),
-        ({"parts": 2.5}, TypeError, "`parts` must be a whole number; got float"),
-        ({"region": np.ones((3, 4), dtype=bool)}, ValueError, r"`region` must be boolean with the picture's shape"),
-        ({"region": np.ones((4, 4))}, ValueError, "got float64"),
-        ({"region": np.zeros((4, 4), dtype=bool)}, ValueError, "must hold at least one pixel; got none"),
+        ({"picture": np.zeros((4, 4))}, ValueError, r"`picture` .*got shape \(4, 4\). .*grey"),
+        ({"picture": np.zeros((4, 4, 4))}, ValueError, r"`picture` .*got shape \(4, 4, 4\). .*alpha"),
+        ({"picture": np.zeros((0, 4, 3))}, ValueError, "`picture` .*got shape 0 x 4 x 3"),
+        ({"picture": np.zeros((4, 4, 3), dtype=np.uint8)}, TypeError, "`picture` .*got uint8. .*255"),
+        ({"picture": np.full((4, 4, 3), 2.0)}, ValueError, "`picture` .*got values from 2 to 2"),
+        ({"picture": np.full((4, 4, 3), np.nan)}, ValueError, "`picture` .*got NaN"),
+        ({"picture": [[0.0]]}, TypeError, "`picture` .*got list"),
+        ({"parts": 0}, ValueError, "`parts` .*got 0"),
+        ({"parts": 2.5}, TypeError, "`parts` .*got 2.5"),
+        ({"region": np.ones((3, 4), dtype=bool)}, ValueError, r"`region` .*got bool \(3, 4\)"),
+        ({"region": np.ones((4, 4))}, ValueError, "`region` .*got float64"),
+        ({"region": np.zeros((4, 4), dtype=bool)}, ValueError, "`region` .*got none"),
     ],
 )
 def test_bad_questions(
-    segmenter: segment.Segmenter, change: dict[str, object], error: type[Exception], text: str
+    segmenter: segment.Segmenter, change: dict[str, object], error: type[Exception], names: str
 ) -> None:
     question = {"picture": np.zeros((4, 4, 3)), "parts": 2, "region": None, **change}
-    with pytest.raises(error, match=text):
+    with pytest.raises(error, match=names):
         segmenter(question["picture"], question["parts"], region=question["region"])  # type: ignore[arg-type]
 
 
-def test_bad_settings() -> None:
-    with pytest.raises(ValueError, match="`compactness` must be greater than 0; got 0"):
-        segment.Slic(compactness=0)
-    with pytest.raises(ValueError, match="`smoothing` must be at least 0; got -1"):
-        segment.Slic(smoothing=-1)
-    with pytest.raises(ValueError, match="`smoothing` must be at least 0; got -1"):
-        segment.Felzenszwalb(smoothing=-1)
-    with pytest.raises(ValueError, match="`tries` must be at least 1; got 0"):
-        segment.Felzenszwalb(tries=0)
-    with pytest.raises(ValueError, match="`by` must be one of 'area', 'dynamics', 'volume'; got 'depth'"):
-        segment.Watershed("depth")  # type: ignore[arg-type]
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_picture_in_fewer_bits_is_the_same_picture(dtype: type[np.floating]) -> None:
+    picture = photograph(24, 30).astype(dtype)
+    for segmenter in SEGMENTERS:
+        assert np.array_equal(segmenter(picture, 6), segmenter(picture.astype(np.float64), 6))
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: segment.Slic(compactness=0), "`compactness` must be greater than 0; got 0"),
+        (lambda: segment.Slic(smoothing=-1), "`smoothing` .*got -1"),
+        (lambda: segment.Slic(iterations=0), "`iterations` .*got 0"),
+        (lambda: segment.Felzenszwalb(smoothing=-1), "`smoothing` .*got -1"),
+        (lambda: segment.Felzenszwalb(tries=0), "`tries` .*got 0"),
+        (lambda: segment.Watershed("depth"), "`by` .*got 'depth'"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_settings(make: Callable[[], object], names: str) -> None:
+    with pytest.raises(ValueError, match=names):
+        make()

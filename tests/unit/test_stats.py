@@ -12,6 +12,7 @@ import pytest
 import scipy.stats
 
 from usu import stats
+from usu.stats.effects import wins
 from usu.stats.resampling import moments
 from usu.stats.signed_rank import _critical
 
@@ -30,16 +31,13 @@ def numbers(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 # the signed-rank test
 
 
-#: scipy tries the 8,192 signs of 13 pairs with ties one by one: once is enough.
-CASES = [
-    (n, alternative, ties)
-    for n, alternative, ties in product((4, 6, 9, 13, 14, 50, 51, 400), ("two-sided", "greater", "less"), (False, True))
-    if n != 13 or alternative == "two-sided"
-]
+#: Not 13 with ties: scipy tries 8,192 signs one by one. The test that counts signs has it.
+SIZES = [*product((4, 6, 14, 50, 51, 400), (False, True)), (13, False)]
 
 
-@pytest.mark.parametrize(("n", "alternative", "ties"), CASES)
-def test_wilcoxon_is_scipys(n: int, alternative: Any, ties: bool) -> None:
+@pytest.mark.parametrize(("n", "ties"), SIZES)
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+def test_wilcoxon_is_scipys(n: int, ties: bool, alternative: Any) -> None:
     a, b = numbers(n, seed=n)
     if ties:
         a, b = np.round(a), np.round(b)
@@ -60,7 +58,16 @@ def by_enumeration(d: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(
-    "d", [[1, 2, 3, 4, 5], [1, -2, 3, 4, 5, -6.5], [0, 0, 1, 2, 3, -4], [1, 1, 1, -1, 2], [0, 1], [-3, -2, -1, 0]]
+    "d",
+    [
+        [1, 2, 3, 4, 5],
+        [1, -2, 3, 4, 5, -6.5],
+        [0, 0, 1, 2, 3, -4],
+        [1, 1, 1, -1, 2],
+        [0, 1],
+        [-3, -2, -1, 0],
+        [0, 1, 1, -1, 2, 2, 3, -3, 4, 5, 5, -5, 6],  # the last number of pairs that is counted with ties
+    ],
 )
 def test_wilcoxon_counts_signs(d: list[float]) -> None:
     array = np.array(d, dtype=float)
@@ -148,7 +155,6 @@ def test_constant_differences(shift: float) -> None:
     assert stats.paired_d(a, b) == sign * np.inf
     assert stats.cohens_d(np.full(9, 0.1 + shift), np.full(9, 0.1)) == sign * np.inf
     assert stats.hodges_lehmann(a, b) == pytest.approx(shift, abs=1e-6 * abs(shift))
-    assert stats.bootstrap(stats.paired_d, a, b, resamples=50).low == sign * np.inf
 
 
 def test_no_difference_is_no_effect() -> None:
@@ -203,65 +209,38 @@ def test_too_few_pictures_for_an_interval() -> None:
 # the bootstrap
 
 
-def mean_difference(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
-    return np.asarray((a - b).mean(axis))
+def d_z(a: np.ndarray, axis: int) -> np.ndarray:
+    return np.asarray(a.mean(axis) / a.std(axis, ddof=1))
 
 
-@pytest.mark.parametrize("statistic", [mean_difference, stats.paired_d, stats.cohens_d, stats.rank_biserial])
-@pytest.mark.parametrize(("n", "confidence"), [(12, 0.95), (60, 0.8)])
-def test_bootstrap_is_scipys(statistic: Any, n: int, confidence: float) -> None:
-    a, b = numbers(n)
-    a = np.exp(a)  # skewed, so that bias and acceleration have something to do
-    oracle = scipy.stats.bootstrap(
-        (a, b),
-        statistic,
-        paired=True,
-        n_resamples=400,
-        confidence_level=confidence,
-        method="BCa",
-        rng=np.random.default_rng(3),
-    ).confidence_interval
-    found = stats.bootstrap(statistic, a, b, resamples=400, confidence=confidence, seed=3)
-    assert (found.low, found.high) == pytest.approx((oracle.low, oracle.high), rel=1e-9)
-
-
-@pytest.mark.parametrize("statistic", [np.mean, np.std, lambda x: float(np.mean(x**2))])
-def test_bootstrap_of_one_side_is_scipys(statistic: Any) -> None:
-    a = np.exp(numbers(40)[0])
-    oracle = scipy.stats.bootstrap((a,), statistic, n_resamples=999, method="BCa", rng=np.random.default_rng(0))
-    found = stats.bootstrap(statistic, a, resamples=999)
-    assert (found.low, found.high) == pytest.approx(tuple(oracle.confidence_interval), rel=1e-9)
-    assert found.estimate == pytest.approx(float(statistic(a)))
+@pytest.mark.parametrize(("n", "confidence", "scale"), [(12, 0.95, 1.0), (60, 0.8, 1e-180), (60, 0.8, 1e180)])
+def test_intervals_are_scipys(n: int, confidence: float, scale: float) -> None:
+    generator = np.random.default_rng(n)
+    skewed, far = np.exp(generator.normal(size=n)), 1e3 + generator.normal(size=n)
+    columns = np.stack([skewed, far, wins(generator.normal(0.4, 1, n).round())], axis=1)
+    means, ratios = moments(scale * columns, resamples=400, confidence=confidence, seed=3)
+    for i, column in enumerate(columns.T):
+        for found, unit, statistic in ((means[i], scale, np.mean), (ratios[i], 1, d_z)):
+            if statistic is d_z and i == 2:
+                continue  # scipy takes equal ratios for different ones where rounding makes them so
+            oracle = scipy.stats.bootstrap(
+                (column,),
+                statistic,
+                n_resamples=400,
+                confidence_level=confidence,
+                method="BCa",
+                rng=np.random.default_rng(3),
+            ).confidence_interval
+            wanted = (oracle.low, oracle.high, float(statistic(column, axis=-1)))
+            assert (found.low / unit, found.high / unit, found.estimate / unit) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_chunks_are_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    a = numbers(25)[0]
-    whole = stats.bootstrap(np.mean, a, resamples=101), moments(a[:, None], resamples=101, confidence=0.9, seed=1)
+    column = numbers(25)[0][:, None]
+    whole = moments(column, resamples=101, confidence=0.9, seed=1)
     monkeypatch.setattr("usu.stats.resampling._CHUNK", 60)
-    parts = stats.bootstrap(np.mean, a, resamples=101), moments(a[:, None], resamples=101, confidence=0.9, seed=1)
-    assert whole[0] == parts[0]
-    for one, other in zip(whole[1], parts[1], strict=True):
+    for one, other in zip(whole, moments(column, resamples=101, confidence=0.9, seed=1), strict=True):
         assert (one[0].low, one[0].high) == pytest.approx((other[0].low, other[0].high), rel=1e-12)
-
-
-@pytest.mark.parametrize("scale", [1e-180, 1.0, 1e180])
-def test_moments_are_the_bootstrap(scale: float) -> None:
-    generator = np.random.default_rng(0)
-    columns = {
-        "skewed": np.exp(generator.normal(size=30)),
-        "far from zero": 1e4 + generator.normal(size=30),
-        "three values": np.sign(generator.normal(0.4, 1, 30).round()),
-        "one picture differs": np.r_[np.zeros(29), 1.0],
-    }
-    table = np.stack(list(columns.values()), axis=1)
-    means, ratios = moments(scale * table, resamples=500, confidence=0.95, seed=2)
-    for i, name in enumerate(columns):
-        column = table[:, i]
-        for found, unit, statistic in ((means[i], scale, np.mean), (ratios[i], 1, stats.paired_d)):
-            sides = (column, np.zeros(30)) if statistic is stats.paired_d else (column,)
-            slow = stats.bootstrap(statistic, *sides, resamples=500, seed=2)
-            ours = np.array([found.low, found.high, found.estimate]) / unit
-            np.testing.assert_allclose(ours, [slow.low, slow.high, slow.estimate], rtol=1e-8, atol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("n", [10, 18, 20])
@@ -269,44 +248,38 @@ def test_resamples_without_the_one_picture_that_differs_have_no_effect(n: int) -
     """A third of them: what rounding leaves of their mean, over no deviation, must not become infinite."""
     column = np.r_[np.zeros(n - 1), 0.3]
     found = moments(column[:, None], resamples=300, confidence=0.9, seed=0)[1][0]
-    slow = stats.bootstrap(stats.paired_d, column, np.zeros(n), resamples=300, confidence=0.9)
-    assert found.low == slow.low == 0
-    assert found.high == pytest.approx(slow.high)
+    # k times of n: mean 0.3 k/n, variance 0.09 (k/n) (1 - k/n) n / (n - 1)
+    share = (np.random.default_rng(0).integers(0, n, (300, n)) == n - 1).mean(1)
+    drawn = np.sqrt(share / (1 - share) * (n - 1) / n)
+    assert found.low == drawn.min() == 0
+    assert np.abs(drawn - found.high).min() < 0.2
+    assert found.high <= drawn.max() + 1e-12
 
 
-def test_the_interval_of_what_never_changes() -> None:
-    assert stats.bootstrap(np.mean, [0.1] * 10) == stats.Interval(pytest.approx(0.1), pytest.approx(0.1), 0.1)
-    (mean,), (ratio,) = moments(np.full((10, 1), 0.1), resamples=50, confidence=0.9, seed=0)
-    assert (mean.low, mean.high, ratio.low, ratio.high) == (pytest.approx(0.1), pytest.approx(0.1), np.inf, np.inf)
-    (mean,), (ratio,) = moments(np.zeros((10, 1)), resamples=50, confidence=0.9, seed=0)
-    assert (mean.low, mean.high, ratio.low, ratio.high) == (0, 0, 0, 0)
-
-
-def test_an_estimate_outside_all_resamples_has_an_interval() -> None:
-    found = stats.bootstrap(np.max, [1.0, 2.0, 3.0, 9.0], resamples=200)  # nothing lies above the largest
-    assert np.isfinite([found.low, found.high]).all()
-    assert found.high == 9
-    spread = stats.bootstrap(lambda x: len(set(x.tolist())), np.arange(30.0), resamples=200)  # never all 30 again
-    assert spread.low <= spread.high < 30
+@pytest.mark.parametrize(("value", "d"), [(0.1, np.inf), (0.0, 0.0), (-0.1, -np.inf)])
+def test_the_interval_of_what_never_changes(value: float, d: float) -> None:
+    (mean,), (ratio,) = moments(np.full((10, 1), value), resamples=50, confidence=0.9, seed=0)
+    assert (mean.low, mean.high, mean.estimate) == (pytest.approx(value),) * 3
+    assert (ratio.low, ratio.high, ratio.estimate) == (d, d, d)
 
 
 def test_a_skewed_statistic_at_an_extreme_level_ends_at_the_largest_resample() -> None:
     a = np.r_[np.zeros(999), 1.0]  # the acceleration is nearly 1/6, its largest
-    found = stats.bootstrap(np.mean, a, resamples=300, confidence=1 - 1e-9)
+    found = moments(a[:, None], resamples=300, confidence=1 - 1e-9, seed=0)[0][0]
     drawn = a[np.random.default_rng(0).integers(0, 1000, (300, 1000))].mean(1)
     assert found.high == pytest.approx(drawn.max())
 
 
 def test_infinite_values_among_the_resamples() -> None:
     d = np.array([1.0, 1.0, 1.0, 1.001])  # most resamples hold one value only
-    found = stats.bootstrap(stats.paired_d, d, np.zeros(4), resamples=500)
+    found = moments(d[:, None], resamples=500, confidence=0.95, seed=0)[1][0]
     assert found.high == np.inf
     assert not np.isnan(found.low)
 
 
-def test_more_resamples_less_noise_and_about_the_textbook_interval() -> None:
+def test_about_the_textbook_interval() -> None:
     a = np.random.default_rng(5).normal(size=400)
-    found = stats.bootstrap(np.mean, a)
+    found = moments(a[:, None], resamples=10_000, confidence=0.95, seed=0)[0][0]
     half = 1.96 * a.std(ddof=1) / 20
     assert (found.low, found.high) == pytest.approx((a.mean() - half, a.mean() + half), abs=0.06 * half)
 
@@ -315,46 +288,23 @@ def test_more_resamples_less_noise_and_about_the_textbook_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "sentence"),
+    ("call", "names"),
     [
-        (
-            lambda: stats.wilcoxon([1, 2, 3], [1, 2]),
-            "`a` and `b` must hold the same pictures; got 3 and 2 numbers. Keep",
-        ),
-        (lambda: stats.wilcoxon([1, np.nan], [1, 2]), r"`a` must be finite; got NaN \(1 of 2 numbers\). Drop"),
-        (lambda: stats.paired_d([1, 2], [1, np.inf]), r"`b` must be finite; got infinity \(1 of 2 numbers\). Look"),
-        (
-            lambda: stats.cohens_d([1], [2]),
-            "`a` must hold one number per picture, for at least 2 pictures; got 1. Meas",
-        ),
-        (lambda: stats.win_rate([[1, 2]], [[1, 2]]), "`a` must hold one number per picture, .*; got 1 x 2. Measure"),
-        (
-            lambda: stats.win_rate(["x", "y"], [1, 2]),
-            "`a` must hold real numbers; got <U1. Pass one number per picture",
-        ),
-        (lambda: stats.hodges_lehmann([1e308, 0], [-1e308, 0]), "`a` and `b` must lie close enough .*; got .* Divide"),
-        (lambda: stats.wilcoxon([1, 2], [3, 4], alternative="up"), "`alternative` must be one of .*; got 'up'. Check"),  # type: ignore[arg-type]
-        (lambda: stats.bonferroni([0.1, np.nan]), r"`ps` must lie in \[0, 1\]; got nan. Leave out"),
-        (lambda: stats.holm([0.1, 1.5]), r"`ps` must lie in \[0, 1\]; got 1.5. Leave out"),
-        (lambda: stats.holm([[0.1]]), "`ps` must be a list of p values; got 2 dimensions. Flatten"),
-        (
-            lambda: stats.holm([0.1, 0.2], family=1),
-            "`family` must be a whole number, at least the 2 tests .*; got 1. C",
-        ),
-        (lambda: stats.bootstrap(np.mean, [1, 2]), "`a` must hold .* for at least 3 pictures; got 2. Measure more"),
-        (lambda: stats.bootstrap(np.mean, [1, 2, 3], resamples=0), "`resamples` must be a whole .*; got 0. 10,000"),
-        (lambda: stats.bootstrap(np.mean, [1, 2, 3], seed=-1), "`seed` must be a whole number .*; got -1. 0 is"),
-        (lambda: stats.bootstrap(np.mean, [1, 2, 3], confidence=95), "`confidence` must be a number .*; got 95. 0.95"),
-        (
-            lambda: stats.bootstrap(lambda x: np.nan, [1, 2, 3]),
-            "`statistic` must be a number on every .*; got NaN .*Say",
-        ),
-        (
-            lambda: stats.bootstrap(lambda x: x, [1, 2, 3]),
-            "`statistic` must give one number per resample; got shape .*Let",
-        ),
+        (lambda: stats.wilcoxon([1, 2, 3], [1, 2]), "`a` and `b` .* got 3 and 2"),
+        (lambda: stats.wilcoxon([1, np.nan], [1, 2]), r"`a` .* got NaN \(1 of 2"),
+        (lambda: stats.paired_d([1, 2], [1, np.inf]), r"`b` .* got infinity \(1 of 2"),
+        (lambda: stats.cohens_d([1], [2]), "`a` .* 2 pictures; got 1"),
+        (lambda: stats.win_rate([[1, 2]], [[1, 2]]), "`a` .* got 1 x 2"),
+        (lambda: stats.win_rate(["x", "y"], [1, 2]), "`a` .* got <U1"),
+        (lambda: stats.hodges_lehmann([1e308, 0], [-1e308, 0]), r"`a` and `b` .* got .*1e\+308"),
+        (lambda: stats.hodges_lehmann_interval([1, 2], [0, 0], confidence=95), "`confidence` .* got 95"),
+        (lambda: stats.wilcoxon([1, 2], [3, 4], alternative="up"), "`alternative` .* got 'up'"),  # type: ignore[arg-type]
+        (lambda: stats.bonferroni([0.1, np.nan]), "`ps` .* got nan"),
+        (lambda: stats.holm([0.1, 1.5]), "`ps` .* got 1.5"),
+        (lambda: stats.holm([[0.1]]), "`ps` .* got 2 dimensions"),
+        (lambda: stats.holm([0.1, 0.2], family=1), "`family` .* 2; got 1"),
     ],
 )
-def test_bad_input_is_answered_in_one_sentence(call: Any, sentence: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=sentence):
+def test_bad_input_is_answered_in_one_sentence(call: Any, names: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=names):
         call()

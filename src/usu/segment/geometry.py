@@ -1,29 +1,25 @@
-"""The geometry of a label map: nesting, adjacency, boundary and interior, with 8-connectivity throughout.
+"""The geometry of a label map: nesting, adjacency, boundary, connected pieces; with 8-connectivity throughout.
 
 A label map is an H x W array of integers 0..P-1; pixels of equal label are one segment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections import Counter
 
 import numpy as np
 
+from usu import _checks as check
 from usu.types import NDArray
 
-#: Half of the eight neighbours: right, down, down-right, down-left. The other half are the same pairs, read backwards.
-_STEPS = ((0, 1), (1, 0), (1, 1), (1, -1))
 
-
-def checked(name: str, labels: NDArray) -> NDArray:
-    """``labels`` as int64, or one sentence about what is wrong with it."""
-    if not isinstance(labels, np.ndarray):
-        raise TypeError(f"`{name}` must be a numpy array; got {type(labels).__name__}. Use numpy.asarray(...).")
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise TypeError(f"`{name}` must hold integer labels; got {labels.dtype}. Convert it, e.g. to int64.")
-    if labels.ndim != 2 or labels.size == 0:
-        raise ValueError(f"`{name}` must be H x W with at least one pixel; got shape {labels.shape}. Pass a label map.")
-    return labels.astype(np.int64, copy=False)
+def label_map(name: str, labels: NDArray, *, least: int | None = None, every: bool = False) -> NDArray:
+    """``labels`` as H x W int64; see `usu._checks.labels`."""
+    found = check.as_numpy(check.labels(name, labels, least=least, every=every))
+    if found.ndim != 2:
+        raise ValueError(f"`{name}` must be H x W; got shape {found.shape}.")
+    return found
 
 
 def relabel(labels: NDArray) -> NDArray:
@@ -32,20 +28,9 @@ def relabel(labels: NDArray) -> NDArray:
     >>> relabel(np.array([[7, 7, -3], [2, 7, 2]])).tolist()
     [[1, 1, -1], [0, 1, 0]]
     """
-    labels = checked("labels", labels)
-    low, high = min(int(labels.min()), 0), int(labels.max())
-    rank: NDArray
-    if high - low > 4 * labels.size + 1024:  # a table of all possible labels would be larger than the picture
-        values, inverse = np.unique(labels, return_inverse=True)
-        rank = np.maximum(inverse.reshape(labels.shape) - int((values < 0).sum()), -1)
-        return rank
-    present = np.zeros(high - low + 1, dtype=np.int64)
-    present[(labels - low).ravel()] = 1
-    present[:-low] = 0
-    rank = present.cumsum() - 1
-    rank[:-low] = -1
-    rank = rank[labels - low]
-    return rank
+    labels = label_map("labels", labels)
+    values, rank = np.unique(np.maximum(labels, -1), return_inverse=True)
+    return np.asarray(rank.reshape(labels.shape) - int(values[0] < 0))
 
 
 def refines(fine: NDArray, coarse: NDArray) -> bool:
@@ -59,10 +44,7 @@ def refines(fine: NDArray, coarse: NDArray) -> bool:
     """
     fine, coarse = relabel(fine), relabel(coarse)
     if fine.shape != coarse.shape:
-        raise ValueError(
-            f"`fine` and `coarse` must have the same shape; got {fine.shape} and {coarse.shape}. "
-            "Compare label maps of one picture."
-        )
+        raise ValueError(f"`fine` and `coarse` must have the same shape; got {fine.shape} and {coarse.shape}.")
     return bool((parents(fine, coarse)[fine] == coarse).all())
 
 
@@ -88,23 +70,8 @@ def adjacency(labels: NDArray) -> NDArray:
     >>> adjacency(np.array([[0, 0], [0, 1]])).tolist()
     [[0, 1], [1, 0]]
     """
-    pairs, _ = contacts(checked("labels", labels))
-    both = np.concatenate([pairs, pairs[:, ::-1]])
-    return both[np.lexsort((both[:, 1], both[:, 0]))]
-
-
-def contacts(labels: NDArray) -> tuple[NDArray, NDArray]:
-    """Touching segments as rows (p, q) with p < q, and the number of pairs of neighbouring pixels of each."""
-    low = int(labels.min())
-    base = int(labels.max()) - low + 1
-    codes = []
-    for here, there in _neighbours(labels.shape):
-        left, right = labels[here], labels[there]
-        differ = left != right
-        left, right = left[differ] - low, right[differ] - low
-        codes.append(np.minimum(left, right) * base + np.maximum(left, right))
-    pairs, lengths = np.unique(np.concatenate(codes), return_counts=True)
-    return np.stack(np.divmod(pairs, base), axis=1) + low, lengths
+    pairs, _ = _borders(label_map("labels", labels))
+    return np.unique(np.concatenate([pairs, pairs[:, ::-1]]), axis=0)
 
 
 def boundary(labels: NDArray) -> NDArray:
@@ -115,13 +82,10 @@ def boundary(labels: NDArray) -> NDArray:
     >>> boundary(np.array([[0, 0, 0, 1]])).tolist()
     [[False, False, True, True]]
     """
-    labels = checked("labels", labels)
-    edge = np.zeros(labels.shape, dtype=bool)
-    for here, there in _neighbours(labels.shape):
-        differ = labels[here] != labels[there]
-        edge[here] |= differ
-        edge[there] |= differ
-    return edge
+    from skimage.segmentation import find_boundaries
+
+    labels = label_map("labels", labels)
+    return np.asarray(find_boundaries(labels, connectivity=2, mode="thick"))  # type: ignore[no-untyped-call]
 
 
 def interior(labels: NDArray) -> NDArray:
@@ -144,27 +108,91 @@ def between(labels: NDArray, p: int, q: int) -> NDArray:
     >>> between(np.array([[0, 0, 1]]), 1, 0).tolist()
     [[[0, 2], [0, 1]]]
     """
-    labels = checked("labels", labels)
-    if p == q:
-        return np.empty((0, 2, 2), dtype=np.int64)
-    found = []
-    for here, there in _neighbours(labels.shape):
-        for x, y in ((here, there), (there, here)):
-            hit = np.argwhere((labels[x] == p) & (labels[y] == q))
-            found.append(np.stack([hit + _corner(x), hit + _corner(y)], axis=1))
-    pairs = np.concatenate(found)
-    order = np.lexsort(pairs.reshape(-1, 4).T[::-1])
-    return pairs[order]
+    labels = label_map("labels", labels)
+    touching = _touching(labels)
+    pairs = np.concatenate([touching, touching[::-1]], axis=1)
+    here, there = labels.ravel()[pairs]
+    pairs = pairs[:, (here == p) & (there == q)]
+    pairs = pairs[:, np.lexsort(pairs[::-1])].T
+    return np.stack(np.unravel_index(pairs, labels.shape), axis=-1)
 
 
-def _neighbours(shape: tuple[int, ...]) -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
-    """Two windows for each step, so that ``a[here]`` and ``a[there]`` hold neighbouring pixels at the same index."""
-    height, width = shape
-    for down, right in _STEPS:
-        here = (slice(0, height - down), slice(max(0, -right), width - max(0, right)))
-        there = (slice(down, height), slice(max(0, right), width - max(0, -right)))
-        yield here, there
+def connected(labels: NDArray) -> NDArray:
+    """Every 8-connected piece of every segment gets a label of its own; negative labels stay -1.
+
+    >>> connected(np.array([[0, 1, 0]])).tolist()
+    [[0, 1, 2]]
+    """
+    from skimage.measure import label
+
+    inside = np.maximum(label_map("labels", labels), -1)
+    pieces = label(inside, background=-1, connectivity=2)  # type: ignore[no-untyped-call]
+    return np.asarray(pieces, dtype=np.int64) - 1
 
 
-def _corner(window: tuple[slice, slice]) -> NDArray:
-    return np.array([window[0].start, window[1].start])
+def merge_to(labels: NDArray, most: int) -> NDArray:
+    """At most ``most`` segments: again and again the smallest joins the neighbour it shares most border with.
+
+    Segments without neighbours are only joined when nothing else is left. Negative labels stay -1.
+
+    >>> merge_to(np.array([[0, 0, 1, 2, 2, 2]]), 2).tolist()
+    [[0, 0, 0, 1, 1, 1]]
+    """
+    labels = relabel(labels)
+    surplus = int(labels.max()) + 1 - most
+    if surplus <= 0:
+        return labels
+    sizes = np.bincount(labels[labels >= 0]).tolist()
+    border: list[Counter[int]] = [Counter() for _ in sizes]
+    for (p, q), length in zip(*(found.tolist() for found in _borders(labels)), strict=True):
+        if p >= 0:  # the smaller one comes first, so q is inside too
+            border[p][q] = border[q][p] = length
+    joined = list(range(len(sizes)))
+    queue = [(size, p) for p, size in enumerate(sizes)]
+    heapq.heapify(queue)
+    alone: list[tuple[int, int]] = []
+    while surplus > 0:
+        if not queue:  # only segments without neighbours are left: the smallest two become one
+            queue, alone = sorted(alone), []
+            border[queue[0][1]][queue[1][1]] = border[queue[1][1]][queue[0][1]] = 1
+        size, p = heapq.heappop(queue)
+        if joined[p] != p or size != sizes[p]:
+            continue  # an old entry: p was joined to another, or has grown since
+        if not border[p]:
+            alone.append((size, p))
+            continue
+        # ties go to the smaller label, so that the answer does not depend on the order of a dictionary
+        q = max(border[p], key=lambda other: (border[p][other], -other))
+        for other, length in border[p].items():
+            del border[other][p]
+            if other != q:
+                border[q][other] += length
+                border[other][q] += length
+        joined[p], sizes[q] = q, sizes[q] + size
+        heapq.heappush(queue, (sizes[q], q))
+        surplus -= 1
+    root = np.array([*joined, -1])  # label -1 reads the last entry
+    while (root[root] != root).any():
+        root = root[root]
+    return relabel(root[labels])
+
+
+def _borders(labels: NDArray) -> tuple[NDArray, NDArray]:
+    """Touching segments as rows (p, q) with p < q, and the number of pairs of neighbouring pixels of each."""
+    low = int(labels.min())
+    base = int(labels.max()) - low + 1
+    p, q = np.sort(labels.ravel()[_touching(labels)] - low, axis=0)
+    pairs, lengths = np.unique(p * base + q, return_counts=True)
+    return np.stack(np.divmod(pairs, base), axis=1) + low, lengths
+
+
+def _touching(labels: NDArray) -> NDArray:
+    """2 x N: places of neighbouring pixels in different segments, each pair once."""
+    place = np.arange(labels.size).reshape(labels.shape)
+    # half of the eight neighbours; the other half are the same pairs, read backwards
+    right, down = (place[:, :-1], place[:, 1:]), (place[:-1], place[1:])
+    down_right, down_left = (place[:-1, :-1], place[1:, 1:]), (place[:-1, 1:], place[1:, :-1])
+    steps = (right, down, down_right, down_left)
+    pairs = np.concatenate([np.stack([x.ravel(), y.ravel()]) for x, y in steps], axis=1)
+    here, there = labels.ravel()[pairs]
+    return pairs[:, here != there]

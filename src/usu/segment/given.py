@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from usu.segment.geometry import checked, relabel
-from usu.segment.pieces import connected
+from usu.segment.geometry import connected, label_map, relabel
 from usu.segment.segmenter import Segmenter, question
 from usu.segment.slic import Slic
 from usu.types import NDArray
+
+_SLIC = Slic()
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,14 +20,10 @@ class Given:
     """The user's ``labels`` for the whole picture; inside a region, where they say nothing more, ``inner`` cuts on."""
 
     labels: NDArray
-    inner: Segmenter = field(default_factory=Slic)
+    inner: Segmenter = _SLIC
 
     def __post_init__(self) -> None:
-        labels = relabel(self.labels).copy()
-        if labels.min() < 0:
-            raise ValueError(
-                "`labels` must be at least 0 everywhere; got negative ones. Give uncovered pixels a label of their own."
-            )
+        labels = relabel(label_map("labels", self.labels, least=0))
         labels.flags.writeable = False
         object.__setattr__(self, "labels", labels)
 
@@ -43,16 +40,16 @@ class Given:
         return self.labels.copy()
 
 
-def from_labels(labels: NDArray, *, inner: Segmenter | None = None) -> Given:
+def from_labels(labels: NDArray, *, inner: Segmenter = _SLIC) -> Given:
     """A segmenter from an H x W integer label map; labels may have gaps, segments need not be connected.
 
     >>> from_labels(np.array([[5, 5, 9]])).labels.tolist()
     [[0, 0, 1]]
     """
-    return Given(checked("labels", labels), Slic() if inner is None else inner)
+    return Given(labels, inner)
 
 
-def from_masks(regions: NDArray | Sequence[NDArray], *, inner: Segmenter | None = None) -> Given:
+def from_masks(regions: NDArray | Sequence[NDArray], *, inner: Segmenter = _SLIC) -> Given:
     """A segmenter from N x H x W boolean regions that may overlap and leave gaps, as SAM gives them.
 
     Completed to a partition: where regions overlap the smaller one wins (the earlier one, if they are equally large),
@@ -64,13 +61,12 @@ def from_masks(regions: NDArray | Sequence[NDArray], *, inner: Segmenter | None 
     """
     stack = np.asarray(regions)
     if stack.ndim != 3 or stack.shape[1] * stack.shape[2] == 0:
-        raise ValueError(f"`regions` must be N x H x W; got shape {stack.shape}. Stack regions of one size.")
+        raise ValueError(f"`regions` must be N x H x W; got shape {stack.shape}.")
     if stack.dtype != bool:
         raise TypeError(f"`regions` must be boolean; got {stack.dtype}. Compare first, e.g. `regions > 0.5`.")
-    sizes = stack.sum(axis=(1, 2))
     labels = np.full(stack.shape[1:], -1, dtype=np.int64)
     # painted over each other from large to small, and among equals from last to first
-    for n in np.lexsort((-np.arange(len(stack)), -sizes)):
+    for n in np.lexsort((-np.arange(len(stack)), -stack.sum(axis=(1, 2)))):
         labels[stack[n]] = n
     bare = connected(np.where(labels < 0, 0, -1))
-    return Given(np.where(labels < 0, bare + len(stack), labels), Slic() if inner is None else inner)
+    return Given(np.where(labels < 0, bare + len(stack), labels), inner)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usu._checks import positive_number
-from usu.segment.segmenter import answer, each_pixel, question, whole_number
+from usu import _checks as check
+from usu.segment.segmenter import answer, bounding_box, each_pixel, question, smoothed
 from usu.types import NDArray
 
 #: Seeds on a lattice are fast but in thin pictures or with few parts their segments may be far fewer than asked for;
@@ -23,7 +23,8 @@ class Slic:
     ``compactness`` weighs place against colour: 1 follows every edge, 100 gives nearly square segments.
     ``smoothing`` is the width in pixels of a Gaussian blur beforehand.
 
-    Guarantees: the same picture gives the same segments; connected; at most ``parts``.
+    Guarantees: the same picture gives the same segments; connected; at most ``parts``; what lies outside a region does
+    not change them.
     """
 
     compactness: float = 10.0
@@ -31,10 +32,9 @@ class Slic:
     iterations: int = 10
 
     def __post_init__(self) -> None:
-        positive_number("compactness", self.compactness)
-        whole_number("iterations", self.iterations, least=1)
-        if not self.smoothing >= 0:
-            raise ValueError(f"`smoothing` must be at least 0; got {self.smoothing}. Use 0 for none.")
+        check.positive_number("compactness", self.compactness)
+        check.real_number("smoothing", self.smoothing, least=0)
+        check.whole_number("iterations", self.iterations, least=1)
 
     def __call__(self, picture: NDArray, parts: int, *, region: NDArray | None = None) -> NDArray:
         """Cut ``picture``, or the ``region`` of it, into about ``parts`` superpixels."""
@@ -49,23 +49,39 @@ class Slic:
             labels = answer(self._run(picture, parts, None), parts, region)
             if labels.max() + 1 >= _ENOUGH * parts:
                 return labels
-        return answer(self._run(picture, parts, region), parts, region)
+        found, box = np.zeros(region.shape, dtype=np.int64), bounding_box(region)
+        found[box] = self._run(picture[box], parts, region[box])
+        return answer(found, parts, region)
 
     def _run(self, picture: NDArray, parts: int, region: NDArray | None) -> NDArray:
         from skimage.segmentation import slic
 
+        compactness, blur, lab = self.compactness, self.smoothing, None
+        if region is not None and blur > 0 and not region.all():
+            picture = smoothed(_lab(picture, region), region, blur)
+            # slic brings whatever it is given to [0, 1]; this takes that back
+            compactness, blur, lab = compactness / (float(np.ptp(picture[region])) or 1.0), 0.0, False
         with warnings.catch_warnings():
             # k-means tells when a seed ends up without pixels; that seed's segment is simply not there
             warnings.simplefilter("ignore", UserWarning)
             labels = slic(
                 picture,
                 n_segments=parts,
-                compactness=self.compactness,
+                compactness=compactness,
                 max_num_iter=self.iterations,
-                sigma=self.smoothing,
+                sigma=blur,
+                convert2lab=lab,
                 start_label=1,
                 # its own clean-up joins everything in noisy or thin pictures; `answer` joins the smallest pieces first
                 enforce_connectivity=False,
                 mask=region,
             )
         return np.asarray(labels, dtype=np.int64)
+
+
+def _lab(picture: NDArray, region: NDArray) -> NDArray:
+    """The region's colours from 0 to 1, then in CIELAB, as slic does before it blurs: but its blur knows no region."""
+    from skimage.color import rgb2lab
+
+    low, high = float(picture[region].min()), float(picture[region].max())
+    return np.asarray(rgb2lab(np.where(region[..., None], (picture - low) / ((high - low) or 1.0), 0.0)))

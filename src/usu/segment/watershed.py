@@ -48,11 +48,7 @@ class Watershed:
         step = np.concatenate([step, np.full(loose.shape[1], step.max(initial=0) + 1)])
         graph = higra.UndirectedGraph(len(colour))
         graph.add_edges(*ends)
-        grow = {
-            "area": higra.watershed_hierarchy_by_area,
-            "dynamics": higra.watershed_hierarchy_by_dynamics,
-            "volume": higra.watershed_hierarchy_by_volume,
-        }[self.by]
+        grow = getattr(higra, f"watershed_hierarchy_by_{self.by}")
         tree, altitude = grow(graph, step)
         cut = higra.HorizontalCutExplorer(tree, altitude).horizontal_cut_from_num_regions(parts)
         labels[region] = cut.labelisation_leaves(tree)

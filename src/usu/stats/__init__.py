@@ -1,20 +1,18 @@
-"""Statistics on paired numbers, one pair per picture: tests, corrections, effect sizes, intervals."""
+"""Statistics on paired numbers, one pair per picture: tests, corrections, effect sizes, intervals, reports."""
 
-from usu.stats.compare import compare, report
-from usu.stats.comparison import Comparison, Report, Row
+from usu.stats.compare import Comparison, Difference, Report, compare, report
+from usu.stats.corrections import bonferroni, holm
 from usu.stats.effects import cohens_d, paired_d, win_rate
-from usu.stats.families import bonferroni, holm
-from usu.stats.resampling import Interval, bootstrap
+from usu.stats.resampling import Interval
 from usu.stats.signed_rank import Wilcoxon, hodges_lehmann, hodges_lehmann_interval, rank_biserial, wilcoxon
 
 __all__ = [
     "Comparison",
+    "Difference",
     "Interval",
     "Report",
-    "Row",
     "Wilcoxon",
     "bonferroni",
-    "bootstrap",
     "cohens_d",
     "compare",
     "hodges_lehmann",

@@ -1,29 +1,145 @@
-"""Numbers per picture in, a comparison out."""
+"""Who is better than the reference, by how much, and how sure that is: numbers per picture in, a report out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from usu import _checks as check
-from usu.stats.comparison import Comparison, Report, Row
-from usu.stats.effects import cohens_d, wins
-from usu.stats.families import bonferroni, family_size, holm
-from usu.stats.pairs import differences, numbers
-from usu.stats.resampling import LEAST, Interval, checked_confidence, checked_draws, moments
+from usu.stats import tables
+from usu.stats.corrections import bonferroni, holm
+from usu.stats.effects import cohens_d, differences, numbers, wins
+from usu.stats.resampling import LEAST, Interval, checked_draws, moments
 from usu.stats.signed_rank import hodges_lehmann_interval, rank_biserial, wilcoxon
 from usu.types import NDArray
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+Value = TypeVar("Value")
 Better: TypeAlias = Literal["higher", "lower"]
 _UNKNOWN = Interval(np.nan, np.nan, np.nan)
 #: Times the largest finite improvement stands for infinity: beyond all ranks, and its square still leaves sums exact.
 _FAR = 1e5
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One upsampler against the reference on one metric; positive differences are improvements.
+
+    Measured on fewer than 3 common pictures, all but the counts is NaN.
+    """
+
+    upsampler: str
+    #: Pictures measured for both.
+    n: int
+    #: Pictures where one of the two is missing.
+    dropped: int
+    #: The upsampler's own values on those n pictures.
+    mean: float = np.nan
+    median: float = np.nan
+    #: Mean improvement, BCa interval; NaN where some are infinitely better and others infinitely worse.
+    gain: Interval = _UNKNOWN
+    #: Hodges-Lehmann shift, distribution-free interval of the signed-rank test.
+    shift: Interval = _UNKNOWN
+    #: Share of pictures on which it is better, ties half, BCa interval.
+    win_rate: Interval = _UNKNOWN
+    #: Mean improvement in standard deviations of the improvement (d_z), BCa interval.
+    paired_d: Interval = _UNKNOWN
+    #: Mean improvement in pooled standard deviations of the values, the paper's effect size; NaN where one is infinite.
+    cohens_d: float = np.nan
+    rank_biserial: float = np.nan
+    #: Wilcoxon signed-rank, Pratt, two-sided; then adjusted for the family.
+    p: float = np.nan
+    bonferroni: float = np.nan
+    holm: float = np.nan
+    #: The family-wise level of `verdict`.
+    level: float = 0.05
+
+    @property
+    def measured(self) -> bool:
+        """Whether there were enough pictures."""
+        return not np.isnan(self.p)
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "undecided"]:
+        """What the signed-rank test says after Bonferroni."""
+        if not self.bonferroni < self.level:
+            return "undecided"
+        return "better" if self.rank_biserial > 0 else "worse"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric: every other upsampler against the reference, in the order they were given."""
+
+    metric: str
+    better: Better
+    against: str
+    #: Pictures in the table, and those the reference was measured on, with its values there.
+    pictures: int
+    reference_n: int
+    reference_mean: float
+    reference_median: float
+    rows: tuple[Difference, ...]
+    #: Tests over which Bonferroni and Holm were taken.
+    family: int
+    confidence: float
+    resamples: int
+    seed: int
+
+    def ranked(self) -> tuple[Difference, ...]:
+        """Rows by paired effect size, the best first; those that were not measured last."""
+        return tuple(sorted(self.rows, key=lambda row: -row.paired_d.estimate if row.measured else np.inf))
+
+    def __getitem__(self, upsampler: str) -> Difference:
+        return _found("upsampler", upsampler, {row.upsampler: row for row in self.rows})
+
+    def __str__(self) -> str:
+        return tables.text((self,))
+
+
+@dataclass(frozen=True)
+class Report:
+    """Several metrics under one family of tests."""
+
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def family(self) -> int:
+        """Tests over which Bonferroni and Holm were taken, all metrics together."""
+        return self.comparisons[0].family
+
+    def __getitem__(self, metric: str) -> Comparison:
+        return _found("metric", metric, {comparison.metric: comparison for comparison in self.comparisons})
+
+    def records(self) -> list[dict[str, str | float]]:
+        """One flat dictionary per metric and upsampler, every number of the report: ready for CSV or a data frame."""
+        return [_flat(comparison, row) for comparison in self.comparisons for row in comparison.rows]
+
+    def text(self) -> str:
+        """For a terminal of 120 columns."""
+        return tables.text(self.comparisons)
+
+    def markdown(self) -> str:
+        """One table per metric, with every column."""
+        return tables.markdown(self.comparisons)
+
+    def latex(self) -> str:
+        """One table per metric; needs the package booktabs."""
+        return tables.latex(self.comparisons)
+
+    def figure(self) -> Any:
+        """One panel per metric: d_z with its interval, the best on top (needs the extra ``plot``)."""
+        from usu.plot import effects
+
+        return effects(self.comparisons)
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 def compare(
@@ -62,16 +178,10 @@ def compare(
     >>> row.n, row.win_rate.estimate, row.p, row.verdict
     (6, 1.0, 0.03125, 'better')
     """
-    (found,) = report(
-        {metric: (better, values)},
-        against,
-        family=family,
-        tolerance=tolerance,
-        resamples=resamples,
-        confidence=confidence,
-        seed=seed,
-    ).comparisons
-    return found
+    table = {metric: (better, values)}
+    return report(
+        table, against, family=family, tolerance=tolerance, resamples=resamples, confidence=confidence, seed=seed
+    ).comparisons[0]
 
 
 def report(
@@ -92,43 +202,35 @@ def report(
             are shown but are no tests; ``family`` may count more tests than are shown here, never fewer.
     """
     if not table:
-        raise ValueError("`table` must hold at least one metric; got none. Measure something first.")
-    checked_draws(resamples, seed)
-    level = 1 - checked_confidence(confidence)
-    if check.real_number("tolerance", tolerance) < 0:
-        raise ValueError(f"`tolerance` must be at least 0; got {tolerance}. 0 means: ties are equal numbers.")
-    draws = {"resamples": resamples, "seed": seed}
-    columns = {metric: _checked(metric, entry, against) for metric, entry in table.items()}
-    rows = {
-        metric: _rows(columns[metric], against, -1 if better == "lower" else 1, tolerance, confidence, **draws)
-        for metric, (better, _) in table.items()
-    }
-    ps = [row.p for found in rows.values() for row in found if row.measured]
-    declared = family_size(family, len(ps))
-    adjusted = zip(bonferroni(ps, family=declared), holm(ps, family=declared), strict=True)
-    comparisons = []
-    for metric, (better, _) in table.items():
-        final = []
-        for row in rows[metric]:
-            b, h = next(adjusted) if row.measured else (np.nan, np.nan)
-            final.append(replace(row, bonferroni=float(b), holm=float(h), level=level))
-        own = columns[metric][against]
+        raise ValueError("`table` must hold at least one metric; got none.")
+    checked_draws(resamples, confidence, seed)
+    check.real_number("tolerance", tolerance, least=0)
+    found = []
+    for metric, entry in table.items():
+        better, columns = _checked(metric, entry, against)
+        rows = _rows(columns, against, -1 if better == "lower" else 1, tolerance, resamples, confidence, seed)
+        own = columns[against]
         seen = own[~np.isnan(own)]
         mean, median = (float(np.mean(seen)), float(np.median(seen))) if len(seen) else (np.nan, np.nan)
-        comparisons.append(
-            Comparison(
-                metric, better, against, len(own), len(seen), mean, median, tuple(final), declared, confidence, **draws
-            )
-        )
+        of_reference = (len(own), len(seen), mean, median)
+        found.append(Comparison(metric, better, against, *of_reference, rows, 0, confidence, resamples, seed))
+    ps = [row.p for comparison in found for row in comparison.rows if row.measured]
+    declared = len(ps) if family is None else check.whole_number("family", family, least=len(ps))
+    adjusted = zip(bonferroni(ps, family=declared).tolist(), holm(ps, family=declared).tolist(), strict=True)
+    comparisons = []
+    for comparison in found:
+        rows = ()
+        for row in comparison.rows:
+            b, h = next(adjusted) if row.measured else (np.nan, np.nan)
+            rows += (replace(row, bonferroni=b, holm=h, level=1 - confidence),)
+        comparisons.append(replace(comparison, rows=rows, family=declared))
     return Report(tuple(comparisons))
 
 
-def _checked(metric: str, entry: tuple[Better, Mapping[str, ArrayLike]], against: str) -> dict[str, NDArray]:
+def _checked(metric: str, entry: Any, against: str) -> tuple[Better, dict[str, NDArray]]:
     if not (isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[1], Mapping)):
-        raise TypeError(
-            f"`table[{metric!r}]` must be a pair of 'higher' or 'lower' and upsampler -> numbers; "
-            f"got {type(entry).__name__}. Say which direction is better."
-        )
+        wanted = "a pair of 'higher' or 'lower' and upsampler -> numbers"
+        raise TypeError(f"`table[{metric!r}]` must be {wanted}; got {type(entry).__name__}.")
     better, values = entry
     check.choice("better", better, ("higher", "lower"))
     if against not in values or len(values) < 2:
@@ -137,13 +239,14 @@ def _checked(metric: str, entry: tuple[Better, Mapping[str, ArrayLike]], against
             f"got {', '.join(map(repr, values)) or 'nothing'}. Name another reference with `against`."
         )
     columns = {name: numbers(f"values[{name!r}]", column, least=1, gaps=True) for name, column in values.items()}
+    pictures = len(columns[against])
     for name, column in columns.items():
-        if len(column) != len(columns[against]):
+        if len(column) != pictures:
             raise ValueError(
-                f"`values[{name!r}]` must hold the pictures of {against!r} ({len(columns[against])}); "
-                f"got {len(column)} numbers. Use NaN where a picture was not measured."
+                f"`values[{name!r}]` must hold the pictures of {against!r} ({pictures}); got {len(column)} numbers. "
+                "Use NaN where a picture was not measured."
             )
-    return columns
+    return better, columns
 
 
 def _rows(
@@ -151,50 +254,43 @@ def _rows(
     against: str,
     sign: int,
     tolerance: float,
-    confidence: float,
-    *,
     resamples: int,
+    confidence: float,
     seed: int,
-) -> list[Row]:
+) -> tuple[Difference, ...]:
     """Everything but the correction for the family; rows over the same number of pictures share their resamples."""
-    reference = columns[against]
-    rows: dict[str, Row] = {}
-    largest: dict[str, float] = {}
-    improvements: dict[int, dict[str, NDArray]] = {}
+    rows: dict[str, Difference] = {}
+    alike: dict[int, dict[str, tuple[NDArray, float]]] = {}
     for name, column in columns.items():
         if name == against:
             continue
-        both = ~(np.isnan(column) | np.isnan(reference))
-        own, other, n = column[both], reference[both], int(both.sum())
+        both = ~(np.isnan(column) | np.isnan(columns[against]))
+        own, other = column[both], columns[against][both]
+        n, nothing = len(own), np.zeros(len(own))
+        rows[name] = Difference(name, n, len(column) - n)
         if n < LEAST:
-            unknown = (_UNKNOWN,) * 4
-            rows[name] = Row(name, n, len(column) - n, np.nan, np.nan, *unknown, np.nan, np.nan, np.nan)
             continue
-        d, largest[name] = _improved(own, other, sign, tolerance)
-        nothing = np.zeros(n)
-        improvements.setdefault(n, {})[name] = d
-        rows[name] = Row(
-            name,
-            n,
-            len(column) - n,
+        d, largest = _improved(own, other, sign, tolerance)
+        alike.setdefault(n, {})[name] = d, largest
+        rows[name] = replace(
+            rows[name],
             mean=float(own.mean()),
             median=float(np.median(own)),
-            gain=_UNKNOWN,
-            shift=_unbounded(hodges_lehmann_interval(d, nothing, confidence=confidence), largest[name]),
-            win_rate=_UNKNOWN,
-            paired_d=_UNKNOWN,
+            shift=_unbounded(hodges_lehmann_interval(d, nothing, confidence=confidence), largest),
             cohens_d=sign * cohens_d(own, other) if np.isfinite([own, other]).all() else np.nan,
             rank_biserial=rank_biserial(d, nothing),
             p=wilcoxon(d, nothing).p,
         )
-    for found in improvements.values():
-        d = np.stack(list(found.values()), axis=1)
-        k = d.shape[1]
-        means, ratios = moments(np.hstack([d, wins(d)]), resamples=resamples, confidence=confidence, seed=seed)
-        for i, name in enumerate(found):
-            gain = _mean_gain(means[i], found[name], largest[name])
-            rows[name] = replace(rows[name], gain=gain, paired_d=ratios[i], win_rate=means[k + i])
-    return list(rows.values())
+    for found in alike.values():
+        improved = np.stack([d for d, _ in found.values()], axis=1)
+        both_ways = np.hstack([improved, wins(improved)])
+        means, ratios = moments(both_ways, resamples=resamples, confidence=confidence, seed=seed)
+        for i, (name, (d, largest)) in enumerate(found.items()):
+            # of improvements that are infinite both ways there is no mean
+            torn = d.max() > 2 * largest and d.min() < -2 * largest
+            gain = replace(_UNKNOWN, confidence=confidence) if torn else _unbounded(means[i], largest)
+            rows[name] = replace(rows[name], gain=gain, paired_d=ratios[i], win_rate=means[len(found) + i])
+    return tuple(rows.values())
 
 
 def _improved(own: NDArray, other: NDArray, sign: int, tolerance: float) -> tuple[NDArray, float]:
@@ -204,13 +300,11 @@ def _improved(own: NDArray, other: NDArray, sign: int, tolerance: float) -> tupl
     of one sign are a tie.
     """
     finite = np.isfinite(own) & np.isfinite(other)
-    if finite.all():
-        d = sign * differences(own, other)
-        d[np.abs(d) <= tolerance] = 0
-        return d, np.inf
     d = np.zeros(len(own))
-    d[finite] = sign * (own[finite] - other[finite])
+    d[finite] = sign * (differences(own, other) if finite.all() else own[finite] - other[finite])
     d[np.abs(d) <= tolerance] = 0
+    if finite.all():
+        return d, np.inf
     largest = float(np.abs(d).max()) or 1.0
     d[~finite] = sign * _FAR * largest * (1.0 * (own > other) - (own < other))[~finite]
     return d, largest
@@ -220,11 +314,21 @@ def _unbounded(interval: Interval, largest: float) -> Interval:
     """What an infinite improvement has a share in is infinite."""
     ends = (interval.low, interval.high, interval.estimate)
     low, high, middle = (float(np.copysign(np.inf, end)) if abs(end) > 2 * largest else end for end in ends)
-    return replace(interval, low=low, high=high, estimate=middle)
+    return Interval(low, high, middle, interval.confidence)
 
 
-def _mean_gain(interval: Interval, d: NDArray, largest: float) -> Interval:
-    """Of improvements that are infinite both ways there is no mean."""
-    if d.max() > 2 * largest and d.min() < -2 * largest:
-        return replace(interval, low=np.nan, high=np.nan, estimate=np.nan)
-    return _unbounded(interval, largest)
+def _found(argument: str, name: str, known: Mapping[str, Value]) -> Value:
+    if name not in known:
+        raise KeyError(f"`{argument}` must be one of {', '.join(known)}; got {name!r}.")
+    return known[name]
+
+
+def _flat(comparison: Comparison, row: Difference) -> dict[str, str | float]:
+    flat: dict[str, Any] = {name: getattr(comparison, name) for name in ("metric", "better", "against")}
+    for name in (field.name for field in fields(row)):
+        value = getattr(row, name)
+        if isinstance(value, Interval):
+            flat |= {name: value.estimate, f"{name}_low": value.low, f"{name}_high": value.high}
+        else:
+            flat[name] = value
+    return flat | {"family": comparison.family, "verdict": row.verdict}

@@ -1,4 +1,4 @@
-"""How large a difference is, beside whether there is one."""
+"""How large a difference is: effect sizes of numbers in pairs, one pair per picture."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from usu.stats.pairs import ROUNDING, differences, pairs, standardised
 from usu.types import NDArray
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+#: Differences of floats closer than this, relative to what was subtracted, differ by rounding only.
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)
 
 
 def cohens_d(a: ArrayLike, b: ArrayLike) -> float:
@@ -26,11 +28,10 @@ def cohens_d(a: ArrayLike, b: ArrayLike) -> float:
     1.0
     """
     left, right = pairs(a, b)
-    noise = ROUNDING * max(np.abs(left).max(), np.abs(right).max())
-    mean = float(left.mean() - right.mean())
+    mean, noise = float(left.mean() - right.mean()), _noise(left, right)
     if max(np.ptp(left), np.ptp(right)) <= noise:
-        return standardised(0.0 if abs(mean) <= noise else mean, 0.0)
-    return standardised(mean, float(np.sqrt((left.var(ddof=1) + right.var(ddof=1)) / 2)))
+        return _standardised(0.0 if abs(mean) <= noise else mean, 0.0)
+    return _standardised(mean, float(np.sqrt((left.var(ddof=1) + right.var(ddof=1)) / 2)))
 
 
 def paired_d(a: ArrayLike, b: ArrayLike) -> float:
@@ -46,7 +47,7 @@ def paired_d(a: ArrayLike, b: ArrayLike) -> float:
     inf
     """
     d = differences(a, b)
-    return standardised(float(d.mean()), float(d.std(ddof=1)) if np.ptp(d) > 0 else 0.0)
+    return _standardised(float(d.mean()), float(d.std(ddof=1)) if np.ptp(d) > 0 else 0.0)
 
 
 def win_rate(a: ArrayLike, b: ArrayLike) -> float:
@@ -64,3 +65,57 @@ def win_rate(a: ArrayLike, b: ArrayLike) -> float:
 def wins(d: NDArray) -> NDArray:
     """1 where a difference is positive, 1/2 where it is zero."""
     return np.asarray((1 + np.sign(d)) / 2)
+
+
+def numbers(name: str, values: ArrayLike, *, least: int = 2, gaps: bool = False) -> NDArray:
+    """(n,) in float64, at least ``least`` of them; finite, unless there may be ``gaps`` (NaN) and infinities."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"`{name}` must hold real numbers; got {array.dtype}.")
+    if array.ndim != 1 or len(array) < least:
+        shape = " x ".join(map(str, array.shape)) or "a single number"
+        raise ValueError(f"`{name}` must hold one number per picture, for at least {least} pictures; got {shape}.")
+    array = array.astype(np.float64)
+    wrong = array[~np.isfinite(array)]
+    if len(wrong) and not gaps:
+        kind = "infinity" if np.isinf(wrong).any() else "NaN"
+        raise ValueError(f"`{name}` must be finite; got {kind} ({len(wrong)} of {len(array)} numbers).")
+    return array
+
+
+def pairs(a: ArrayLike, b: ArrayLike, *, least: int = 2) -> tuple[NDArray, NDArray]:
+    """Both sides, of the same length."""
+    left, right = numbers("a", a, least=least), numbers("b", b, least=least)
+    if len(left) != len(right):
+        raise ValueError(f"`a` and `b` must hold the same pictures; got {len(left)} and {len(right)} numbers.")
+    return left, right
+
+
+def differences(a: ArrayLike, b: ArrayLike) -> NDArray:
+    """a - b; differences that spread by rounding only are one constant, so that "always 0.1 better" stays that.
+
+    >>> 0.4 - 0.3 == 1.1 - 1.0, float(np.ptp(differences([0.4, 1.1], [0.3, 1.0])))
+    (False, 0.0)
+    """
+    left, right = pairs(a, b)
+    with np.errstate(over="ignore"):
+        d: NDArray = left - right
+    if not np.isfinite(d).all():
+        largest = max(np.abs(left).max(), np.abs(right).max())
+        raise ValueError(f"`a` and `b` must lie close enough to subtract; got numbers up to {largest:.3g}.")
+    noise = _noise(left, right)
+    if np.ptp(d) <= noise:
+        middle = float(np.median(d))
+        d[:] = 0.0 if abs(middle) <= noise else middle
+    return d
+
+
+def _noise(left: NDArray, right: NDArray) -> float:
+    return _ROUNDING * float(max(np.abs(left).max(), np.abs(right).max()))
+
+
+def _standardised(mean: float, deviation: float) -> float:
+    """mean / deviation; without deviation 0 for a mean of 0, else infinity with the mean's sign."""
+    if deviation > 0:
+        return mean / deviation
+    return 0.0 if mean == 0 else float(np.copysign(np.inf, mean))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from usu.stats.pairs import numbers, pairs
+from usu import _checks as check
 from usu.types import NDArray
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 #: Numbers drawn at a time; keeps any size of problem within some tens of megabytes.
 _CHUNK = 2**21
@@ -31,57 +26,18 @@ class Interval:
     confidence: float = 0.95
 
 
-def bootstrap(
-    statistic: Callable[..., Any],
-    a: ArrayLike,
-    b: ArrayLike | None = None,
-    *,
-    resamples: int = 10_000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Interval:
-    """BCa interval of ``statistic(a)`` or ``statistic(a, b)``: quantiles of its values on resampled pictures.
+def moments(columns: NDArray, *, resamples: int, confidence: float, seed: int) -> tuple[list[Interval], list[Interval]]:
+    """BCa intervals of the mean, and of the mean over the standard deviation (n - 1), for every column (n, k) at once.
 
-    The quantiles are corrected for bias (z_0, from the share of values below the estimate) and for skewness
-    (acceleration, from the jackknife): Φ(z_0 + (z_0 + z_α) / (1 - acc (z_0 + z_α))).
-
-    Args:
-        statistic: numbers in, a number out. One that takes ``axis`` (as numpy's do) is called on many resamples at
-            once, any other once per resample.
-        a, b: one number per picture; pairs stay together. At least 3 pictures.
-        resamples: how many times the pictures are drawn.
-        confidence: of the interval.
-        seed: the same seed draws the same pictures, whatever the statistic.
+    Ends are quantiles of the values on resampled pictures, corrected for bias (z_0, from the share of values below the
+    estimate) and for skewness (acceleration, from the jackknife): Φ(z_0 + (z_0 + z_α) / (1 - acc (z_0 + z_α))).
+    Both statistics follow from how often each picture was drawn, so all columns share one product with that matrix of
+    counts: Σ c x and Σ c x². The same seed draws the same pictures, whatever the columns.
 
     Guarantees:
-        The numbers of scipy's BCa for the same draws. Where that is undefined: a statistic that is the same on every
-        resample has the interval from itself to itself; an estimate outside all resampled values counts as half a
-        resample inside; without a finite jackknife there is no acceleration; infinite values are largest.
-
-    >>> bootstrap(np.mean, [5.0, 5.0, 5.0])
-    Interval(low=5.0, high=5.0, estimate=5.0, confidence=0.95)
-    """
-    data = (numbers("a", a, least=LEAST),) if b is None else pairs(a, b, least=LEAST)
-    n = len(data[0])
-    checked_confidence(confidence)
-    checked_draws(resamples, seed)
-    estimate = float(_values(statistic, data, iter([np.arange(n)[None]]))[0])
-    drawn = _values(statistic, data, _draws(n, resamples, seed))
-    if np.isnan(estimate) or np.isnan(drawn).any():
-        raise ValueError(
-            f"`statistic` must be a number on every resample; got NaN ({np.isnan(drawn).sum()} of {resamples}). "
-            "Say what it is where all drawn pictures are the same."
-        )
-    left_out = _values(statistic, data, _leave_one_out(n))
-    low, high = bca(np.array([estimate]), drawn[None], left_out[None], confidence)
-    return Interval(float(low[0]), float(high[0]), estimate, confidence)
-
-
-def moments(columns: NDArray, *, resamples: int, confidence: float, seed: int) -> tuple[list[Interval], list[Interval]]:
-    """`bootstrap` of the mean, and of the mean over the standard deviation, for every column (n, k) at once.
-
-    Both follow from how often each picture was drawn, so all columns share one product with that matrix of counts:
-    Σ c x and Σ c x².
+        The numbers of `scipy.stats.bootstrap` for the same draws. Where that is undefined: a statistic that is the same
+        on every resample has the interval from itself to itself; an estimate outside all resampled values counts as
+        half a resample inside; without a finite jackknife there is no acceleration; infinite values are largest.
     """
     n, width = columns.shape
     largest = np.abs(columns).max(0)
@@ -103,7 +59,7 @@ def moments(columns: NDArray, *, resamples: int, confidence: float, seed: int) -
     whole_mean, whole_ratio = (v[:, 0] for v in _mean_and_ratio(center, np.zeros((width, 1)), square[:, None] / n, n))
     results = []
     for scale, estimate, drawn, left in ((unit, whole_mean, means, left_mean), (1, whole_ratio, ratios, left_ratio)):
-        ends = zip(*(scale * end for end in (*bca(estimate, drawn, left, confidence), estimate)), strict=True)
+        ends = zip(*(scale * end for end in (*_bca(estimate, drawn, left, confidence), estimate)), strict=True)
         results.append([Interval(float(low), float(high), float(middle), confidence) for low, high, middle in ends])
     return results[0], results[1]
 
@@ -120,7 +76,7 @@ def _mean_and_ratio(center: NDArray, first: NDArray, second: NDArray, n: int) ->
     return mean, np.where((mean == 0) & (variance == 0), 0.0, ratio)
 
 
-def bca(estimate: NDArray, drawn: NDArray, left_out: NDArray, confidence: float) -> tuple[NDArray, NDArray]:
+def _bca(estimate: NDArray, drawn: NDArray, left_out: NDArray, confidence: float) -> tuple[NDArray, NDArray]:
     """Ends (k,) from estimates (k,), values on resamples (k, R) and with one picture left out (k, n)."""
     from scipy.special import ndtr, ndtri
 
@@ -174,44 +130,15 @@ def _draws(n: int, resamples: int, seed: int) -> Iterator[NDArray]:
         yield generator.integers(0, n, (min(step, resamples - start), n))
 
 
-def _leave_one_out(n: int) -> Iterator[NDArray]:
-    """Row i holds every index but i."""
-    step, others = max(1, _CHUNK // n), np.arange(n - 1)
-    for start in range(0, n, step):
-        gone = np.arange(start, min(start + step, n))[:, None]
-        yield others + (others >= gone)
-
-
-def _values(statistic: Callable[..., Any], data: tuple[NDArray, ...], chunks: Iterator[NDArray]) -> NDArray:
-    try:
-        vectorised = "axis" in inspect.signature(statistic).parameters
-    except ValueError:  # a function written in C that does not say
-        vectorised = False
-    found: list[NDArray] = []
-    for index in chunks:
-        drawn = [side[index] for side in data]
-        values = statistic(*drawn, axis=-1) if vectorised else [statistic(*rows) for rows in zip(*drawn, strict=True)]
-        found.append(np.asarray(values, dtype=np.float64))
-        if found[-1].shape != (len(index),):
-            raise ValueError(
-                f"`statistic` must give one number per resample; got shape {found[-1].shape} for {len(index)} of "
-                "them. Let it reduce the axis it is given."
-            )
-    return np.concatenate(found)
-
-
 def checked_confidence(confidence: float) -> float:
     """Strictly between 0 and 1."""
-    if isinstance(confidence, bool) or not isinstance(confidence, (float, np.floating)) or not 0 < confidence < 1:
-        raise ValueError(f"`confidence` must be a number between 0 and 1; got {confidence!r}. 0.95 is usual.")
+    if not 0 < check.real_number("confidence", confidence) < 1:
+        raise ValueError(f"`confidence` must lie between 0 and 1; got {confidence}.")
     return float(confidence)
 
 
-def checked_draws(resamples: int, seed: int) -> None:
-    """Whole numbers: at least one resample, a seed that is not negative."""
-    for name, value, least, advice in (
-        ("resamples", resamples, 1, "10,000 is usual."),
-        ("seed", seed, 0, "0 is the default."),
-    ):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"`{name}` must be a whole number of at least {least}; got {value!r}. {advice}")
+def checked_draws(resamples: int, confidence: float, seed: int) -> None:
+    """At least one resample, a seed that is not negative, a confidence below certainty."""
+    check.whole_number("resamples", resamples, least=1)
+    check.whole_number("seed", seed)
+    checked_confidence(confidence)

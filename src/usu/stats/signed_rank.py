@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from usu.stats.pairs import differences
+from usu import _checks as check
+from usu.stats.effects import differences
 from usu.stats.resampling import Interval, checked_confidence
 from usu.types import NDArray
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-#: Up to here the null distribution is counted; beyond, the normal distribution is as good.
-EXACT = 50
-#: With ties or zeros scipy counts up to here, by trying all signs: the same number comes from adding rank by rank.
-EXACT_WITH_TIES = 13
+#: Up to so many pairs the null distribution is counted; beyond, the normal distribution is as good. As scipy's "auto".
+EXACT, EXACT_WITH_TIES = 50, 13
 
 
 @dataclass(frozen=True)
@@ -53,20 +52,26 @@ def wilcoxon(
     >>> wilcoxon([1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 0])  # one of 2⁶ equally likely signs, either way: 2/64
     Wilcoxon(statistic=0.0, p=0.03125, n=6, zeros=0)
     """
-    if alternative not in ("two-sided", "greater", "less"):
-        raise ValueError(
-            f"`alternative` must be one of 'two-sided', 'greater', 'less'; got {alternative!r}. Check the spelling."
-        )
-    d = differences(a, b)
-    zeros = int((d == 0).sum())
-    if zeros == len(d):
-        return Wilcoxon(0.0, 1.0, len(d), zeros)
-    from scipy import stats
+    from scipy import special, stats
 
-    if len(d) <= EXACT_WITH_TIES and len(np.unique(np.append(np.abs(d), 0))) <= len(d):
-        return _counted(d, zeros, alternative)
-    result = stats.wilcoxon(d, zero_method="pratt", alternative=alternative)
-    return Wilcoxon(float(result.statistic), min(float(result.pvalue), 1.0), len(d), zeros)
+    check.choice("alternative", alternative, ("two-sided", "greater", "less"))
+    d = differences(a, b)
+    n, zeros = len(d), int((d == 0).sum())
+    # ranks of ties are halves, so they are doubled
+    ranks = np.rint(2 * stats.rankdata(np.abs(d))).astype(int)
+    up, down = int(ranks[d > 0].sum()), int(ranks[d < 0].sum())
+    if zeros == n:
+        more = less = 1.0
+    elif n <= (EXACT if len(np.unique(np.append(np.abs(d), 0))) > n else EXACT_WITH_TIES):
+        # scipy tries all signs one by one where there are ties: the same number, after seconds
+        chance = _null(ranks[d != 0])
+        more, less = float(chance[up:].sum()), float(chance[: up + 1].sum())
+    else:
+        # a sum of independent ±r: mean 0, variance Σ r²
+        z = (up - down) / np.sqrt((ranks[d != 0] ** 2).sum())
+        more, less = float(special.ndtr(-z)), float(special.ndtr(z))
+    p = {"two-sided": 2 * min(more, less), "greater": more, "less": less}[alternative]
+    return Wilcoxon((min(up, down) if alternative == "two-sided" else up) / 2, min(p, 1.0), n, zeros)
 
 
 def rank_biserial(a: ArrayLike, b: ArrayLike) -> float:
@@ -83,8 +88,7 @@ def rank_biserial(a: ArrayLike, b: ArrayLike) -> float:
     from scipy import stats
 
     d = differences(a, b)
-    ranks = stats.rankdata(np.abs(d))
-    return float((np.sign(d) * ranks).sum() / (len(d) * (len(d) + 1) / 2))
+    return float((np.sign(d) * stats.rankdata(np.abs(d))).sum() / (len(d) * (len(d) + 1) / 2))
 
 
 def hodges_lehmann(a: ArrayLike, b: ArrayLike) -> float:
@@ -97,7 +101,7 @@ def hodges_lehmann(a: ArrayLike, b: ArrayLike) -> float:
     >>> hodges_lehmann([1, 2, 9], [0, 0, 0])  # of 1, 1.5, 2, 5, 5.5, 9
     3.5
     """
-    return _middle(_walsh(differences(a, b)))
+    return float(np.median(_walsh(differences(a, b)), overwrite_input=True))
 
 
 def hodges_lehmann_interval(a: ArrayLike, b: ArrayLike, *, confidence: float = 0.95) -> Interval:
@@ -113,37 +117,23 @@ def hodges_lehmann_interval(a: ArrayLike, b: ArrayLike, *, confidence: float = 0
     >>> hodges_lehmann_interval([1, 2, 3, 4, 5, 6], [0] * 6)  # C = 1: 2/64 outside
     Interval(low=1.0, high=6.0, estimate=3.5, confidence=0.95)
     """
-    d = differences(a, b)
-    rank = _critical(len(d), checked_confidence(confidence))
-    averages = _walsh(d)
-    estimate = _middle(averages)
+    averages = _walsh(differences(a, b))
+    rank = _critical(len(np.asarray(a)), checked_confidence(confidence))
+    estimate = float(np.median(averages, overwrite_input=True))
     if rank == 0:
         return Interval(-np.inf, np.inf, estimate, confidence)
-    ends = [rank - 1, len(averages) - rank]
-    averages.partition(ends)
-    return Interval(float(averages[ends[0]]), float(averages[ends[1]]), estimate, confidence)
+    averages.partition([rank - 1, len(averages) - rank])
+    return Interval(float(averages[rank - 1]), float(averages[-rank]), estimate, confidence)
 
 
 def _walsh(d: NDArray) -> NDArray:
     """All (d_i + d_j)/2 with i <= j, row by row into one array: no matrix of n x n, no lists of indices."""
-    half = d / 2
-    n = len(half)
+    half, n, start = d / 2, len(d), 0
     averages = np.empty(n * (n + 1) // 2)
-    start = 0
     for i in range(n):
         np.add(half[i], half[i:], out=averages[start : start + n - i])
         start += n - i
     return averages
-
-
-def _middle(values: NDArray) -> float:
-    """The median, by partition in place."""
-    upper = len(values) // 2
-    if len(values) % 2:
-        values.partition(upper)
-        return float(values[upper])
-    values.partition([upper - 1, upper])
-    return float(values[upper - 1] / 2 + values[upper] / 2)
 
 
 @lru_cache(maxsize=64)
@@ -155,19 +145,6 @@ def _critical(n: int, confidence: float) -> int:
 
         return max(0, int(n * (n + 1) / 4 + ndtri(tail) * np.sqrt(n * (n + 1) * (2 * n + 1) / 24)))
     return int(np.searchsorted(np.cumsum(_null(np.arange(1, n + 1))), tail, side="right"))
-
-
-def _counted(d: NDArray, zeros: int, alternative: str) -> Wilcoxon:
-    """The test from the exact distribution of W⁺ given the ranks; ranks of ties are halves, so they are doubled."""
-    from scipy import stats
-
-    ranks = np.rint(2 * stats.rankdata(np.abs(d))).astype(int)
-    chance = _null(ranks[d != 0])
-    up, down = (int(ranks[side].sum()) for side in (d > 0, d < 0))
-    more, less = float(chance[up:].sum()), float(chance[: up + 1].sum())
-    if alternative == "two-sided":
-        return Wilcoxon(min(up, down) / 2, min(2 * more, 2 * less, 1.0), len(d), zeros)
-    return Wilcoxon(up / 2, min(more if alternative == "greater" else less, 1.0), len(d), zeros)
 
 
 def _null(ranks: NDArray) -> NDArray:

@@ -12,7 +12,7 @@ import numpy as np
 from usu.stats.resampling import Interval
 
 if TYPE_CHECKING:
-    from usu.stats.comparison import Comparison, Row
+    from usu.stats.compare import Comparison, Difference
 
 WIDTH = 120
 _MARK = {"better": "+", "worse": "-", "undecided": ""}
@@ -20,17 +20,16 @@ _MARK = {"better": "+", "worse": "-", "undecided": ""}
 
 def text(comparisons: Sequence[Comparison]) -> str:
     """For a terminal: the columns one reads first; the median gives way to long names."""
-    blocks = ["\n".join(textwrap.wrap(_legend(comparisons[0]), WIDTH))]
+    blocks = [textwrap.fill(_legend(comparisons[0]), WIDTH)]
     for comparison in comparisons:
         columns = ["n", "mean", "median", "shift", "win", "d_z", "Bonf.", "Holm"]
-        heads, body = _cells(comparison, columns)
-        room, wanted = _room(heads, body), max(len(line[1]) for line in body)
-        if room < wanted:
-            columns.remove("median")
-            heads, body = _cells(comparison, columns)
-            room = _room(heads, body)
-        name_width = max(min(room, wanted), len(heads[1]))
-        widths = _widths(heads, body)
+        for shown in (columns, [c for c in columns if c != "median"]):
+            heads, body = _cells(comparison, shown)
+            widths = [max(map(len, column)) for column in zip(heads, *body, strict=True)]
+            room = WIDTH - 2 - sum(widths[2:]) - 2 * len(shown)
+            if room >= widths[1]:
+                break
+        name_width = max(min(room, widths[1]), len(heads[1]))
         lines = [_cut(_title(comparison), WIDTH)]
         for mark, name, *rest in [heads, *body]:
             numbers = "".join(f"  {cell:>{width}}" for cell, width in zip(rest, widths[2:], strict=True))
@@ -54,7 +53,7 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
 def latex(comparisons: Sequence[Comparison]) -> str:
     r"""One ``table`` per metric; ``\usepackage{booktabs}`` in the preamble is all it needs."""
     columns = ("n", "mean", "median", "shift", "win", "d_z", "d", "r", "Bonf.", "Holm")
-    blocks = ["\n".join("% " + line for line in textwrap.wrap(_legend(comparisons[0]), WIDTH - 2))]
+    blocks = [textwrap.fill(_legend(comparisons[0]), WIDTH, initial_indent="% ", subsequent_indent="% ")]
     for comparison in comparisons:
         heads, body = _cells(comparison, columns)
         lines = [
@@ -74,8 +73,9 @@ def latex(comparisons: Sequence[Comparison]) -> str:
 
 def _cells(comparison: Comparison, columns: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """Headings and rows: mark, name, then the columns asked for. The reference's own row comes first."""
-    level, step = _levels(comparison)[1], _steps(comparison)[1]
-    known: dict[str, Callable[[Row], str]] = {
+    c = comparison
+    level, step = _levels(c)[1], _steps(c)[1]
+    known: dict[str, Callable[[Difference], str]] = {
         "n": lambda row: str(row.n),
         "mean": lambda row: level(row.mean),
         "median": lambda row: level(row.median),
@@ -91,16 +91,12 @@ def _cells(comparison: Comparison, columns: Sequence[str]) -> tuple[list[str], l
         "Holm": lambda row: _chance(row.holm),
     }
     with_interval = ("shift", "mean gain", "win rate", "d_z")
-    heads = [f"{c} [{_percent(comparison.confidence)}]" if c in with_interval else c for c in columns]
-    own = {
-        "n": str(comparison.reference_n),
-        "mean": level(comparison.reference_mean),
-        "median": level(comparison.reference_median),
-    }
-    body = [["", comparison.against, *(own.get(c, "") for c in columns)]]
-    for row in comparison.ranked():
-        cells = [known[c](row) if row.measured or c == "n" else "-" for c in columns]
-        body.append([_MARK[row.verdict], row.upsampler, *cells])
+    heads = [f"{name} [{_percent(c.confidence)}]" if name in with_interval else name for name in columns]
+    own = {"n": str(c.reference_n), "mean": level(c.reference_mean), "median": level(c.reference_median)}
+    body = [["", _one_line(c.against), *(own.get(name, "") for name in columns)]]
+    for row in c.ranked():
+        cells = [known[name](row) if row.measured or name == "n" else "-" for name in columns]
+        body.append([_MARK[row.verdict], _one_line(row.upsampler), *cells])
     return ["", "upsampler", *heads], body
 
 
@@ -126,7 +122,7 @@ def _title(comparison: Comparison) -> str:
     pictures = "1 picture" if c.pictures == 1 else f"{c.pictures:,} pictures"
     units = ((_levels(c)[0], "mean and median"), (_steps(c)[0], "shift"))
     notes = "".join(f"; {what} in units of {unit:.0e}" for unit, what in units if unit != 1)
-    return f"{c.metric} ({c.better} is better), {pictures}{notes}"
+    return _one_line(f"{c.metric} ({c.better} is better), {pictures}{notes}")
 
 
 def _levels(comparison: Comparison) -> tuple[float, Callable[[float], str]]:
@@ -141,12 +137,11 @@ def _steps(comparison: Comparison) -> tuple[float, Callable[[float], str]]:
 
 def _fixed(values: Sequence[float], *, digits: int, sign: str) -> tuple[float, Callable[[float], str]]:
     """One notation for a column, so many digits of its largest number; and its unit, a power of ten if it needs one."""
-    sizes = [abs(v) for v in values if np.isfinite(v)]
-    largest = max(sizes, default=0.0)
+    largest = max((abs(v) for v in values if np.isfinite(v)), default=0.0)
     power = int(np.floor(np.log10(largest))) if largest > 0 else 0
     far = not -3 <= power <= 4
-    places = digits - 1 - (0 if far else power)
-    return (10.0**power if far else 1.0), lambda v: f"{v / 10.0**power if far else v:{sign}.{max(0, places)}f}"
+    unit, places = (10.0**power, digits - 1) if far else (1.0, max(0, digits - 1 - power))
+    return unit, lambda v: f"{v / unit:{sign}.{places}f}"
 
 
 def _between(interval: Interval, number: Callable[[float], str]) -> str:
@@ -161,27 +156,18 @@ def _percent(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
-def _widths(heads: list[str], body: list[list[str]]) -> list[int]:
-    return [max(len(line[i]) for line in [heads, *body]) for i in range(len(heads))]
-
-
-def _room(heads: list[str], body: list[list[str]]) -> int:
-    """Columns left for the name beside a mark and the numbers."""
-    numbers = _widths(heads, body)[2:]
-    return WIDTH - 2 - sum(numbers) - 2 * len(numbers)
+def _one_line(name: str) -> str:
+    return " ".join(name.split())
 
 
 def _cut(name: str, width: int) -> str:
     """Shortened in the middle: names that differ often differ at the end."""
-    name = " ".join(name.split())
-    if len(name) <= width:
-        return name
     end = (width - 1) // 2
-    return f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
+    return name if len(name) <= width else f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
 
 
 def _plain_markdown(name: str) -> str:
-    return re.sub(r"([\\`*_|<>\[\]$~#])", r"\\\1", " ".join(name.split()))
+    return re.sub(r"([\\`*_|<>\[\]$~#])", r"\\\1", name)
 
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}"}
@@ -189,7 +175,7 @@ _SPECIAL |= {">": r"\textgreater{}", "|": r"\textbar{}"} | {c: "\\" + c for c in
 
 
 def _plain_latex(name: str) -> str:
-    return "".join(_SPECIAL.get(c, c) for c in " ".join(name.split()))
+    return "".join(_SPECIAL.get(c, c) for c in name)
 
 
 def _heading(head: str) -> str:
@@ -200,7 +186,5 @@ def _heading(head: str) -> str:
 
 def _math(cell: str) -> str:
     """Numbers as formulas, so that minus signs, powers of ten and infinities look right."""
-    if not cell:
-        return ""
     powers = re.sub(r"e-0*(\d+)", r"\\cdot10^{-\1}", cell)
-    return f"${powers.replace('inf', chr(92) + 'infty').replace(' [', chr(92) + ' [')}$"
+    return cell and f"${powers.replace('inf', chr(92) + 'infty').replace(' [', chr(92) + ' [')}$"

@@ -13,7 +13,7 @@ import usu
 from usu.bench import CONTROLS, GUIDED, PLAIN, Guided, Sample, ScoresAlone, contenders
 from usu.bench.scene import scene_of
 from usu.metrics.cache import Memory
-from usu.segment import Grid
+from usu.segment import Tiles
 
 
 def network() -> nn.Module:
@@ -55,7 +55,7 @@ def test_everyone_makes_a_map_of_the_size_of_the_picture(scene, rival):
 
 
 def test_controls_take_exactly_one_ingredient_away(scene):
-    settings = replace(usu.PRESETS["cell"], evaluations=60, parts=12, segmenter=Grid(), base=None, max_gain=None)
+    settings = replace(usu.PRESETS["cell"], evaluations=60, parts=12, segmenter=Tiles(), base=None, max_gain=None)
     real = Guided("real", settings)(scene).pixel_map
     assert scene.coarse.shape == (4, 4)
     np.testing.assert_allclose(real.reshape(4, 10, 4, 10).sum((1, 3)), scene.coarse * 100, atol=1e-9)
@@ -73,7 +73,7 @@ def test_shuffled_and_uniform_cells_keep_the_total(scene):
 
 
 def test_permuted_scores_are_the_same_scores_elsewhere(scene):
-    settings = replace(usu.PRESETS["soft"], evaluations=60, parts=16, segmenter=Grid())
+    settings = replace(usu.PRESETS["soft"], evaluations=60, parts=16, segmenter=Tiles())
     found, _, _ = scene.scored(settings)
     plain = replace(settings, edges="segments")
     permuted = Guided("p", plain, scores="permuted")._field(scene, found)

@@ -141,7 +141,7 @@ DIFFERENT = {
     "names": (lambda: lambda x: np.sin(x), lambda: lambda x: np.cos(x)),
     "globals of a comprehension": (lambda: listed(2), lambda: listed(3)),
     "partial": (lambda: partial(pow, 2), lambda: partial(pow, 3)),
-    "settings": (lambda: usu.PRESETS["cell"], lambda: replace(usu.PRESETS["cell"], segmenter=usu.segment.Grid())),
+    "settings": (lambda: usu.PRESETS["cell"], lambda: replace(usu.PRESETS["cell"], segmenter=usu.segment.Tiles())),
     "slots": (lambda: Slotted(1), lambda: Slotted(2)),
     "enum": (lambda: Mode.A, lambda: Mode.B),
     "paths": (lambda: Path("a"), lambda: Path("b")),

@@ -1,4 +1,4 @@
-"""A regular grid: the segmenter that does not look at the picture."""
+"""Tiles: the segmenter that does not look at the picture."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usu.segment.segmenter import answer, question
+from usu.segment.segmenter import answer, bounding_box, question
 from usu.types import NDArray
 
 
 @dataclass(frozen=True)
-class Grid:
+class Tiles:
     """Nearly square tiles, at most ``parts`` of them, over the region's bounding box.
 
-    >>> Grid()(np.zeros((2, 4, 3)), 2).tolist()
+    >>> Tiles()(np.zeros((2, 4, 3)), 2).tolist()
     [[0, 0, 1, 1], [0, 0, 1, 1]]
     """
 
     def __call__(self, picture: NDArray, parts: int, *, region: NDArray | None = None) -> NDArray:
         """Tiles of ``region``; a tile that the region cuts in two counts as two."""
         picture, parts, region = question(picture, parts, region)
-        rows, columns = (np.flatnonzero(region.any(axis=axis)) for axis in (1, 0))
-        height, width = int(np.ptp(rows)) + 1, int(np.ptp(columns)) + 1
+        box = bounding_box(region)
+        height, width = region[box].shape
         down = min(max(1, round((parts * height / width) ** 0.5)), height, parts)
         across = min(parts // down, width)
         down = min(parts // across, height)
         tile = np.full(region.shape, -1, dtype=np.int64)
-        corner = slice(rows[0], rows[0] + height), slice(columns[0], columns[0] + width)
-        tile[corner] = _interval(height, down)[:, None] * across + _interval(width, across)
+        tile[box] = _interval(height, down)[:, None] * across + _interval(width, across)
         return answer(tile, parts, region)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from usu import _checks as check
 from usu.types import NDArray
 
 if TYPE_CHECKING:
@@ -30,9 +31,8 @@ def holm(ps: ArrayLike, *, family: int | None = None) -> NDArray:
     """Holm's step-down: max over j <= i of min(1, (m - j + 1) p_(j)), for the i-th smallest of m.
 
     Args:
-        ps: p values, in any order.
-        family: m, if more tests were declared than are shown here. The tests that are not shown are taken to be the
-            largest, which can only make the answer larger than with all of them at hand.
+        ps, family: see `bonferroni`. The tests that are not shown are taken to be the largest, which can only make the
+            answer larger than with all of them at hand.
 
     Guarantees:
         p <= Holm <= Bonferroni, in the order of the p values.
@@ -50,20 +50,8 @@ def holm(ps: ArrayLike, *, family: int | None = None) -> NDArray:
 def _family(ps: ArrayLike, family: int | None) -> tuple[NDArray, int]:
     values = np.asarray(ps, dtype=np.float64)
     if values.ndim != 1:
-        raise ValueError(f"`ps` must be a list of p values; got {values.ndim} dimensions. Flatten it first.")
-    if not ((values >= 0) & (values <= 1)).all():
-        wrong = values[~((values >= 0) & (values <= 1))][0]
-        raise ValueError(f"`ps` must lie in [0, 1]; got {wrong}. Leave out tests that were not made.")
-    return values, family_size(family, len(values))
-
-
-def family_size(family: int | None, tests: int) -> int:
-    """The declared number of tests, or those that were made; never fewer."""
-    if family is None:
-        return tests
-    if isinstance(family, bool) or not isinstance(family, (int, np.integer)) or family < tests:
-        raise ValueError(
-            f"`family` must be a whole number, at least the {tests} tests that were made; got {family!r}. "
-            "Count every test that was declared, over all metrics and upsamplers."
-        )
-    return int(family)
+        raise ValueError(f"`ps` must be a list of p values; got {values.ndim} dimensions.")
+    wrong = values[~((values >= 0) & (values <= 1))]
+    if len(wrong):
+        raise ValueError(f"`ps` must lie in [0, 1]; got {wrong[0]}. Leave out tests that were not made.")
+    return values, len(values) if family is None else check.whole_number("family", family, least=len(values))
