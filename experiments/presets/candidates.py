@@ -16,16 +16,17 @@ from torch import Tensor
 
 import usu
 from usu.bench.contenders import Made
+from usu.operator.guided import follow_picture
+from usu.pipeline import map_of
 from usu.refine import unit_scale
 from usu.settings import Settings
 from usu.sources import pyramid
-from usu.spread import follow_picture, spread
 
 
 def _made(scene: Any, field: Tensor, settings: Settings, spent: int, start: float, finer: Any = None) -> Made:
     """The last step, which all of them share."""
     heard = scene.finer() if finer is None else finer
-    pixel_map = spread(torch.from_numpy(scene.coarse), field.double(), settings, finer=heard).numpy()
+    pixel_map = map_of(torch.from_numpy(scene.coarse), field.double(), settings, finer=heard).numpy()
     return Made(pixel_map, spent + 1, time.perf_counter() - start)
 
 
@@ -104,7 +105,7 @@ class Mixed:
         found = [
             scene.scored(replace(self.settings, fill=fill, parts=parts, evaluations=each)) for fill, parts in pairs
         ]
-        field = np.mean([one.scores for one in found], axis=0)
+        field = np.mean([one.field for one in found], axis=0)
         return _made(scene, torch.from_numpy(field), self.settings, sum(one.evaluations for one in found), start)
 
 
@@ -122,7 +123,7 @@ class Perplexed:
     def __call__(self, scene: Any) -> Made:
         """The preset's scores, and one redistribution."""
         start, found = time.perf_counter(), scene.scored(self.settings)
-        field = torch.from_numpy(found.scores)
+        field = torch.from_numpy(found.field)
         own = replace(self.settings, temperature=temperature_of(field, self.share))
         return _made(scene, field, own, found.evaluations, start)
 
@@ -162,4 +163,4 @@ class Based:
                 usu.layercam(scene.model, scene.image[None], scene.target, layer=level.layer).values[0].double()
                 for level in levels[1:3]
             )
-        return _made(scene, torch.from_numpy(found.scores), self.settings, found.evaluations, start, finer)
+        return _made(scene, torch.from_numpy(found.field), self.settings, found.evaluations, start, finer)

@@ -38,7 +38,7 @@ def choice(models: Mapping[str, nn.Module], validation: Pictures, grids: Sequenc
                     scores = scored(
                         model, one.image, one.target, settings, picture=one.picture, unsigned=sign == "unsigned"
                     )
-                    fields[picture] = scores.scores
+                    fields[picture] = scores.field
                 found.append([value for budget in ("usu", "iwmr") for value in _measured(one, fields[picture], budget)])
             heads = ("usu_iou", "usu_concentration", "iwmr_iou", "iwmr_concentration")
             about = {"model": name, "scores": sign, "fill": fill, "segments": parts, "pictures": len(validation)}

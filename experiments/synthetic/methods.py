@@ -28,6 +28,9 @@ from torch import Tensor
 
 import usu
 from usu.bench import CONTROLS, PLAIN, Guided, Made, ScoresAlone
+from usu.bench.scene import SceneScores
+from usu.inputs import Input
+from usu.pipeline import scores_of
 
 #: Segments to start from: a few for the shape, the rest for what is around it.
 PARTS = 10
@@ -70,13 +73,14 @@ def magnitude(model: Any, image: Tensor, label: int) -> Callable[[Tensor], Tenso
 
 def scored(
     model: Any, image: Tensor, label: int, settings: usu.Settings, *, picture: np.ndarray, unsigned: bool
-) -> usu.Upsampled:
+) -> SceneScores:
     """Segments and scores of a whole picture; ``unsigned``: how much a segment moves the label's score."""
-    target = magnitude(model, image, label) if unsigned else label
-    even = np.ones((1, 1))  # every segment counts: a coarse map would excuse those in cells without mass
-    found = usu.upsample(even, image, model, target, preset=settings, picture=picture)
+    target, start = magnitude(model, image, label) if unsigned else label, time.perf_counter()
+    even = torch.ones(1, 1, dtype=torch.float64)  # a coarse map would excuse segments in cells without mass
+    engine = usu.forward.engine(model, target, link=settings.link, limit=settings.evaluations)
+    found = scores_of(Input(even, image, picture, target), engine, settings, everywhere=True)
     # the target has asked for the score of the whole picture, too
-    return replace(found, evaluations=found.evaluations + unsigned)
+    return SceneScores(found, engine.meter.spent + unsigned, time.perf_counter() - start)
 
 
 class Memory:
@@ -193,9 +197,10 @@ class OracleShares:
     def __call__(self, scene: Any) -> Made:
         """Segments, shared with the pipeline, and one redistribution."""
         found = self.memory.scored(scene, self.settings)
-        start, flat = time.perf_counter(), found.segments[-1].ravel()
+        segments = found.scored.segments[-1]
+        start, flat = time.perf_counter(), segments.ravel()
         share = np.bincount(flat, scene.truth.ravel()) / np.maximum(np.bincount(flat), 1)
-        pixel_map = redistributed(scene.coarse, share[found.segments[-1]], self.budget)
+        pixel_map = redistributed(scene.coarse, share[segments], self.budget)
         return Made(pixel_map, found.evaluations, found.seconds + time.perf_counter() - start)
 
 

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 import usu
-from usu import spread as module
-from usu.spread import follow_picture, layered, spread
+from usu.operator import base as module
+from usu.operator import guided
+from usu.operator.base import layered
+from usu.operator.guided import follow_picture
+from usu.pipeline import map_of
 from usu.upsamplers.filters import guided_filter
 
 DRAW = torch.Generator().manual_seed(4)
@@ -76,7 +79,7 @@ def test_a_finer_map_of_zeros_and_one_against_the_target_say_nothing():
 def test_follow_picture_is_a_guided_filter_and_a_stretch():
     scores = torch.stack([SCORES, SCORES**3, torch.full_like(SCORES, 0.25)])
     found = follow_picture(scores, PICTURE)
-    radius = max(1, round(20 / module._RADII_PER_SIDE))
+    radius = max(1, round(20 / guided._RADII_PER_SIDE))
     for one, field in zip(found[:2], scores, strict=False):
         smooth = guided_filter(field.numpy(), PICTURE, radius=radius)
         expected = (smooth - smooth.min()) / (smooth.max() - smooth.min())
@@ -87,7 +90,7 @@ def test_follow_picture_is_a_guided_filter_and_a_stretch():
 
 
 def test_its_windows_grow_with_the_picture():
-    size = 3 * module._RADII_PER_SIDE
+    size = 3 * guided._RADII_PER_SIDE
     picture = torch.rand(size, size + 40, 3, generator=DRAW, dtype=torch.float64).numpy()
     scores = torch.rand(1, size, size + 40, generator=DRAW, dtype=torch.float64)
     smooth = guided_filter(scores[0].numpy(), picture, radius=3)
@@ -123,13 +126,13 @@ def test_a_trace_is_below_rounding_and_orders_the_pixels_of_an_empty_cell(sign):
     coarse = with_holes(4, 4)
     coarse = coarse if not sign else sign * coarse.abs()
     settings = replace(CELL, base=None, max_gain=None)
-    result = spread(coarse, SCORES, settings)
+    result = map_of(coarse, SCORES, settings)
     assert (sums(result) - 35 * coarse).abs().max() < 1e-12 * 35 * coarse.abs().mean()
     for cell in (result[:5, 7:14], result[10:15, 21:]):
         assert 0 < cell.max() < 1e-11
     order = SCORES[:5, 7:14].flatten().argsort()
     assert bool((result[:5, 7:14].flatten()[order].diff() > 0).all())
-    silent = spread(coarse, SCORES, replace(settings, trace=0.0))
+    silent = map_of(coarse, SCORES, replace(settings, trace=0.0))
     assert not silent[:5, 7:14].any()
     heavy = coarse.repeat_interleave(5, 0).repeat_interleave(7, 1) != 0
     assert torch.equal(result[heavy], silent[heavy])
@@ -137,7 +140,7 @@ def test_a_trace_is_below_rounding_and_orders_the_pixels_of_an_empty_cell(sign):
 
 def test_the_ceiling_and_the_base_hold_in_an_empty_cell_too():
     coarse = with_holes(4, 4).abs()
-    result = spread(coarse, SCORES, replace(CELL, temperature=0.01), finer=[normal(10, 14)])
+    result = map_of(coarse, SCORES, replace(CELL, temperature=0.01), finer=[normal(10, 14)])
     cell = result[:5, 7:14]
     assert float(cell.max() / cell.mean()) <= CELL.max_gain * (1 + 1e-9)
     assert len(cell.unique()) > 10
@@ -148,23 +151,23 @@ def test_a_map_of_zeros_stays_so_also_beside_another(cells):
     coarse = with_holes(2, 4, 4)
     coarse[1] = 0
     labels = (torch.arange(20)[:, None] // 5 * 4 + torch.arange(28) // 7) if cells else None
-    result = spread(coarse.flatten(1) if cells else coarse, SCORES.expand(2, -1, -1), CELL, cells=labels)
+    result = map_of(coarse.flatten(1) if cells else coarse, SCORES.expand(2, -1, -1), CELL, cells=labels)
     assert result[0, :5, 7:14].any()
     assert not result[1].any()
-    assert not spread(torch.zeros(4, 4), SCORES, CELL).any()
+    assert not map_of(torch.zeros(4, 4), SCORES, CELL).any()
 
 
 def test_each_map_has_a_trace_of_its_own_mean():
     one, other = with_holes(4, 4), with_holes(4, 4) * 1e9
-    together = spread(torch.stack([one, other]), SCORES, CELL)
-    assert torch.allclose(together[0], spread(one, SCORES, CELL), rtol=1e-12, atol=0)
-    assert torch.allclose(together[1], spread(other, SCORES, CELL), rtol=1e-12, atol=0)
+    together = map_of(torch.stack([one, other]), SCORES, CELL)
+    assert torch.allclose(together[0], map_of(one, SCORES, CELL), rtol=1e-12, atol=0)
+    assert torch.allclose(together[1], map_of(other, SCORES, CELL), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_lower_precision_is_no_reason_to_fail(dtype):
     coarse = with_holes(4, 4).to(dtype)
-    result = spread(coarse, SCORES, CELL, finer=[normal(8, 8)])
+    result = map_of(coarse, SCORES, CELL, finer=[normal(8, 8)])
     assert result.dtype == dtype
     tolerance = 1e-6 if dtype == torch.float32 else 0.01
     error = sums(result.double()) - 35 * coarse.double()
@@ -174,7 +177,7 @@ def test_lower_precision_is_no_reason_to_fail(dtype):
 
 def test_gradients_pass_by_the_trace():
     coarse = with_holes(4, 4).requires_grad_()
-    spread(coarse, SCORES, CELL).sum().backward()
+    map_of(coarse, SCORES, CELL).sum().backward()
     wanted = torch.where(coarse == 0, 0.0, 35.0).double()
     assert torch.allclose(coarse.grad, wanted)
 
@@ -189,13 +192,13 @@ def test_the_base_is_the_layers_for_maps_of_any_sign(name, sign):
     coarse = coarse.abs() if sign else coarse
     settings = usu.PRESETS[name]
     base = layered(usu.interpolate(coarse, (20, 28), "bilinear"), finer)
-    found = spread(coarse, SCORES, settings, finer=finer)
+    found = map_of(coarse, SCORES, settings, finer=finer)
     expected = usu.redistribute(
         coarse, SCORES, temperature=settings.temperature, budget=settings.budget, max_gain=settings.max_gain,
         base=base.abs() if name == "cell" else base,
     )  # fmt: skip
     assert torch.allclose(found, expected, rtol=1e-12, atol=1e-15)
-    plain = spread(coarse, SCORES, settings)
+    plain = map_of(coarse, SCORES, settings)
     alone = layered(usu.interpolate(coarse, (20, 28), "bilinear"), [])
     expected = usu.redistribute(
         coarse, SCORES, temperature=settings.temperature, budget=settings.budget, max_gain=settings.max_gain,
@@ -203,8 +206,8 @@ def test_the_base_is_the_layers_for_maps_of_any_sign(name, sign):
     )  # fmt: skip
     assert torch.allclose(plain, expected, rtol=1e-12, atol=1e-15)
     assert not torch.allclose(found, plain, rtol=0.1)
-    smooth = spread(coarse, SCORES, replace(settings, base="bilinear"), finer=finer)
-    assert torch.equal(smooth, spread(coarse, SCORES, replace(settings, base="bilinear")))
+    smooth = map_of(coarse, SCORES, replace(settings, base="bilinear"), finer=finer)
+    assert torch.equal(smooth, map_of(coarse, SCORES, replace(settings, base="bilinear")))
     assert not torch.allclose(smooth, plain, rtol=0.1)
 
 
@@ -212,7 +215,7 @@ def test_the_base_is_the_layers_for_maps_of_any_sign(name, sign):
 def test_cells_of_any_form_have_layers_too(lead):
     labels = (torch.arange(20 * 28).reshape(20, 28) * 7 // (20 * 28)).numpy()
     coarse, finer = normal(*lead, 7).abs(), [normal(*lead, 8, 8), normal(*lead, 10, 14)]
-    found = spread(coarse, SCORES.expand(*lead, -1, -1), CELL, cells=labels, finer=finer)
+    found = map_of(coarse, SCORES.expand(*lead, -1, -1), CELL, cells=labels, finer=finer)
     base = layered(coarse[..., torch.from_numpy(labels)], finer)
     expected = usu.redistribute(
         coarse, SCORES.expand(*lead, -1, -1), cells=labels, base=base, temperature=CELL.temperature,
@@ -222,6 +225,6 @@ def test_cells_of_any_form_have_layers_too(lead):
     for k in range(7):
         inside = torch.from_numpy(labels == k)
         assert torch.allclose(found[..., inside].sum(-1), coarse[..., k] * int(inside.sum()), rtol=1e-12)
-    without = spread(coarse, SCORES.expand(*lead, -1, -1), CELL, cells=labels)
-    even = spread(coarse, SCORES.expand(*lead, -1, -1), replace(CELL, base=None), cells=labels)
+    without = map_of(coarse, SCORES.expand(*lead, -1, -1), CELL, cells=labels)
+    even = map_of(coarse, SCORES.expand(*lead, -1, -1), replace(CELL, base=None), cells=labels)
     assert torch.allclose(without, even, rtol=1e-12), "flat in every cell"

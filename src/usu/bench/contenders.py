@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from usu import _checks as check
-from usu.bench.scene import Scene
+from usu.bench.scene import Scene, SceneScores
 from usu.metrics.catalogue import FILLS
 from usu.metrics.passes import seeded
 from usu.operator.guided import follow_picture
 from usu.operator.redistribute import Hybrid, SoftIWMR
-from usu.pipeline import Scored, map_of
+from usu.pipeline import map_of
 from usu.settings import PRESETS, Settings
 from usu.types import NDArray, Upsampler
 from usu.upsamplers import BUILT_IN, Redistribution
@@ -82,7 +82,7 @@ class Guided:
 
     def __call__(self, scene: Scene) -> Made:
         """Scores, as shared with others, and one redistribution."""
-        found, evaluations, seconds = scene.scored(self.settings, everywhere=self.coarse != "real")
+        found = scene.scored(self.settings, everywhere=self.coarse != "real")
         finer = scene.finer() if self.settings.base == "layers" else ()
         start = time.perf_counter()
         coarse, field = self._coarse(scene), self._field(scene, found)
@@ -90,7 +90,7 @@ class Guided:
         taken = time.perf_counter() - start + (scene.finer_seconds if finer else 0.0)
         if self.scores in ("constant", "random"):
             return Made(pixel_map, int(bool(finer)), taken)
-        return Made(pixel_map, evaluations + bool(finer), seconds + taken)
+        return Made(pixel_map, found.evaluations + bool(finer), found.seconds + taken)
 
     def _coarse(self, scene: Scene) -> NDArray:
         match self.coarse:
@@ -101,8 +101,8 @@ class Guided:
                 return np.asarray(scene.coarse.ravel()[order].reshape(scene.coarse.shape))
         return scene.coarse
 
-    def _field(self, scene: Scene, found: Scored) -> NDArray:
-        segments, field = found.segments[-1], found.field[0].numpy()
+    def _field(self, scene: Scene, found: SceneScores) -> NDArray:
+        segments, field = found.scored.segments[-1], found.field
         count, dice = int(segments.max()) + 1, seeded(scene.seed, "scores")
         match self.scores:
             case "real":
@@ -112,7 +112,7 @@ class Guided:
             case "random":
                 each = torch.rand(count, generator=dice, dtype=torch.float64).numpy()
             case "permuted":
-                flat, unfiltered = segments.ravel(), found.fields[-1][0].numpy().ravel()
+                flat, unfiltered = segments.ravel(), found.scored.fields[-1][0].numpy().ravel()
                 means = np.bincount(flat, unfiltered) / np.maximum(np.bincount(flat), 1)
                 each = means[torch.randperm(count, generator=dice).numpy()]
         replaced = np.asarray(each[segments])
@@ -131,8 +131,8 @@ class ScoresAlone:
     def __call__(self, scene: Scene) -> Made:
         """Scores of every segment, also where the coarse map is empty and nobody else has a use for them."""
         alone = scene if scene.coarse.any() else replace(scene, coarse=np.ones_like(scene.coarse))
-        found, evaluations, seconds = alone.scored(self.settings, everywhere=True)
-        return Made(found.field[0].numpy(), evaluations, seconds)
+        found = alone.scored(self.settings, everywhere=True)
+        return Made(found.field, found.evaluations, found.seconds)
 
 
 #: Kinds of scoring that spend more than one backward pass.

@@ -30,6 +30,20 @@ _OF_THE_OPERATOR = (
 
 
 @dataclass(frozen=True, eq=False)
+class SceneScores:
+    """What the model says of a scene's parts, and what it took: as if nothing had been shared with others."""
+
+    scored: Scored
+    evaluations: int
+    seconds: float
+
+    @property
+    def field(self) -> NDArray:
+        """(H, W) in [0, 1]."""
+        return self.scored.field[0].numpy()
+
+
+@dataclass(frozen=True, eq=False)
 class Scene:
     """A picture with its coarse map, ready to be upsampled and measured."""
 
@@ -49,8 +63,8 @@ class Scene:
     seed: int
     memory: Memory = field(default_factory=Memory)
 
-    def scored(self, settings: Settings, *, everywhere: bool = False) -> tuple[Scored, int, float]:
-        """Scores as the settings have them, their evaluations and seconds; those who differ in the operator share them.
+    def scored(self, settings: Settings, *, everywhere: bool = False) -> SceneScores:
+        """Scores as the settings have them; contenders that differ in the operator alone share them.
 
         ``everywhere``: also where cells of no mass make scores needless, for those who will move the masses.
         """
@@ -67,8 +81,7 @@ class Scene:
             )  # fmt: skip
             return scores_of(self.given, asked, settings, everywhere=not local), asked.meter.spent
 
-        scored, evaluations = self.memory.once(key, made)
-        return scored, evaluations, self.memory.seconds(key)
+        return SceneScores(*self.memory.once(key, made), self.memory.seconds(key))
 
     @property
     def given(self) -> Input:

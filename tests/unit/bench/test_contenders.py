@@ -74,10 +74,10 @@ def test_shuffled_and_uniform_cells_keep_the_total(scene):
 
 def test_permuted_scores_are_the_same_scores_elsewhere(scene):
     settings = replace(usu.PRESETS["soft"], evaluations=60, parts=16, segmenter=Tiles())
-    found, _, _ = scene.scored(settings)
+    found = scene.scored(settings)
     plain = replace(settings, edges="segments")
     permuted = Guided("p", plain, scores="permuted")._field(scene, found)
-    real = found.fields[-1][0].numpy()
+    real = found.scored.fields[-1][0].numpy()
     assert sorted(np.unique(permuted.round(9))) == sorted(np.unique(real.round(9)))
     assert (permuted != real).any()
     filtered = Guided("p", settings, scores="permuted")._field(scene, found)  # as the real ones are
