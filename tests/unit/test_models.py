@@ -16,11 +16,10 @@ from PIL import Image
 from skimage.data import chelsea, coffee
 from torch import nn
 
-from usu import models
 from usu.errors import MissingExtraError, ModelLoadError
 from usu.models import Geometry, Preparation, imagenet_classes, load, pictures, place, resolve_target
-from usu.models.from_transformers import _preparation
-from usu.models.weights import load_weights
+from usu.models.libraries import processor_preparation
+from usu.models.loaded import load_weights
 
 NET = "import torch\nfrom torch import nn\n\ndef net():\n    return nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten())\n"
 
@@ -57,9 +56,6 @@ def test_normalisation_and_floats():
     )
     cat = chelsea()
     torch.testing.assert_close(Preparation()(cat / 255)[0], Preparation()(cat)[0])
-    lite, _ = models.embedded.PREPARATION(cat)
-    restored = lite * 128 + 127
-    assert float((restored - restored.round()).abs().max()) < 1e-3, "(pixel - 127) / 128, of whole pixels"
 
 
 @pytest.mark.parametrize("size", [(1, 1), (17, 4001), (4001, 17), (224, 224), (300, 451)])
@@ -261,6 +257,8 @@ def test_the_embedded_network_knows_the_cat_and_the_coffee(embedded):
     with torch.no_grad():
         top = embedded.model(images).argmax(1).tolist()
     assert [embedded.classes[index] for index in top] == ["tiger cat", "espresso"]
+    restored = images * 128 + 127
+    assert float((restored - restored.round()).abs().max()) < 1e-3, "(pixel - 127) / 128, of whole pixels"
 
 
 def test_the_embedded_network_on_real_pictures(embedded, request):
@@ -408,4 +406,4 @@ def test_a_torchvision_for_another_torch(monkeypatch, tmp_path):
 def test_preprocessor_settings_of_transformers(tmp_path, settings, expected):
     if settings is not None:
         (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
-    assert _preparation(tmp_path, (96, 96)) == expected
+    assert processor_preparation(tmp_path, (96, 96)) == expected
