@@ -231,8 +231,12 @@ def test_weights_that_do_not_fit(tmp_path):
     torch.save(nn.Linear(2, 3), path)
     with pytest.raises(ModelLoadError, match="because they can run code"):
         load_weights(nn.Linear(2, 3), path)
-    torch.save({"epoch": 3}, path)
-    with pytest.raises(ModelLoadError, match="must hold a state dict"):
+    for content in ({"epoch": 3}, {0: torch.zeros(1)}):
+        torch.save(content, path)
+        with pytest.raises(ModelLoadError, match="must hold a state dict"):
+            load_weights(nn.Linear(2, 3), path)
+    torch.save({"weight": torch.zeros(3, 2, dtype=torch.int64), "bias": torch.zeros(3, dtype=torch.float16)}, path)
+    with pytest.raises(ModelLoadError, match=r"1 hold another kind of number \(such as weight\)"):
         load_weights(nn.Linear(2, 3), path)
     torch.save({"weight": torch.zeros(4, 2), "extra": torch.zeros(1)}, path)
     model = nn.Linear(2, 3)
@@ -358,6 +362,39 @@ def test_onnx(tmp_path):
     (tmp_path / "bad.onnx").write_bytes(b"bad")
     with pytest.raises(ModelLoadError, match=r"bad\.onnx cannot be read as one"):
         load(str(tmp_path / "bad.onnx"))
+
+
+def test_the_fingerprint_of_an_export_covers_the_files_of_its_weights(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    path, tensor = tmp_path / "net.onnx", onnx.helper.make_tensor_value_info
+    prints = []
+    for value in (1.0, 2.0):
+        weights = onnx.numpy_helper.from_array(np.full((1, 3, 1, 1), value, np.float32), "w")
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Mul", ["x", "w"], ["y"])],
+            "net",
+            [tensor("x", onnx.TensorProto.FLOAT, ["b", 3, 8, 8])],
+            [tensor("y", onnx.TensorProto.FLOAT, ["b", 3, 8, 8])],
+            [weights],
+        )
+        made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        (tmp_path / "far.bin").unlink(missing_ok=True)
+        onnx.save(made, path, save_as_external_data=True, location="far.bin", size_threshold=0)
+        prints.append((path.read_bytes(), load(str(path)).model.fingerprint()))
+    assert prints[0][0] == prints[1][0], "the export itself is the same"
+    assert prints[0][1] != prints[1][1]
+
+
+def test_weights_go_into_a_loaded_model_too(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        NET
+        + "from usu.models import Loaded, Preparation\ndef whole():\n    return Loaded('mine', net(), Preparation())\n"
+    )
+    torch.save({"0.weight": torch.full((2, 3, 1, 1), 0.25), "0.bias": torch.zeros(2)}, tmp_path / "w.pth")
+    loaded = load(f"{tmp_path}/mine.py:whole", weights=tmp_path / "w.pth")
+    assert loaded.name == "mine"
+    assert (loaded.model[0].weight == 0.25).all()
 
 
 def test_bad_names():

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from usu.errors import MissingExtraError
-from usu.models.loaded import Loaded, imagenet_classes, load_weights
+from usu.models.loaded import Loaded, first_line, imagenet_classes, load_weights
 from usu.models.preparation import Preparation
 
 EMBEDDED = "efficientnet_lite0"
@@ -35,6 +35,12 @@ def load(name: str = EMBEDDED, *, weights: str | Path | None = None, device: str
     """
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"`name` must be the name of a model; got {name!r}. Try {EMBEDDED!r}.")
+    try:
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, TypeError) as error:  # torch has one for each way to be unable
+        raise ValueError(
+            f"`device` must be one torch can use here; got {str(device)!r} ({first_line(error)})."
+        ) from None
     # a network draws its first weights at random before they are replaced
     with torch.random.fork_rng(devices=[]):
         loaded = _by_form(name.strip(), None if weights is None else str(weights))

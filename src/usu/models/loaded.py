@@ -111,9 +111,17 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
         if not own.keys() & state.keys() and all(key.startswith(prefix) for key in state):
             state = {key[len(prefix) :]: value for key, value in state.items()}
     missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
-    wrong = sorted(key for key in own.keys() & state.keys() if own[key].shape != state[key].shape)
-    if missing or unknown or wrong:
-        faults = ((missing, "are missing"), (unknown, "are unknown to it"), (wrong, "have another shape"))
+    both = sorted(own.keys() & state.keys())
+    wrong = [key for key in both if own[key].shape != state[key].shape]
+    # whole numbers in the place of real ones (or the other way round) would be converted in silence
+    other = [key for key in both if own[key].dtype.is_floating_point != state[key].dtype.is_floating_point]
+    if missing or unknown or wrong or other:
+        faults = (
+            (missing, "are missing"),
+            (unknown, "are unknown to it"),
+            (wrong, "have another shape"),
+            (other, "hold another kind of number"),
+        )
         told = [f"{len(keys)} {what} (such as {keys[0]})" for keys, what in faults if keys]
         raise ModelLoadError(
             f"`weights` must fit the model; of the tensors in {path.name} {', '.join(told)}. "
@@ -135,7 +143,7 @@ def _state(path: Path) -> dict[str, Tensor]:
             raise ModelLoadError(f"`weights` must be a safetensors file; {path.name} is damaged ({error}).") from error
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
         raise ModelLoadError(
             f"`weights` must be a file of tensors (a state dict); {path.name} cannot be read as one. "
             "Save it with torch.save(model.state_dict(), ...); whole pickled models are not loaded, because they can "
@@ -144,14 +152,16 @@ def _state(path: Path) -> dict[str, Tensor]:
     for name in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
             content = content[name]
-    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+    named = isinstance(content, Mapping) and all(isinstance(key, str) for key in content)
+    if not named or not content or not all(isinstance(value, Tensor) for value in content.values()):
         raise ModelLoadError(
-            f"`weights` must hold a state dict; {path.name} holds {type(content).__name__}. "
+            f"`weights` must hold a state dict, names and tensors; {path.name} holds {type(content).__name__}"
+            f"{'' if named else ' without names'}. "
             "Save it with torch.save(model.state_dict(), ...)."
         )
     return dict(content)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """What a library says of its failure, without its history."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
