@@ -80,7 +80,7 @@ def compare(
             bars.start(name, settings.evaluations)
             try:
                 result = upsample(
-                    coarse, image, loaded.model, found, preset=settings, picture=view, progress=bars.evaluated,
+                    coarse, image, loaded.model, found, preset=settings, picture=view, progress=bars.progress,
                     finer=[level[0] for level in source.finer] or None,
                 )  # fmt: skip
             except ValueError as error:  # so few evaluations are not enough for it

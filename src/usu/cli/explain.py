@@ -139,7 +139,7 @@ def _explained(
         classes=loaded.classes,
         original=picture.unit,
         geometry=geometry,
-        progress=bars.evaluated,
+        progress=bars.progress,
     )
 
 

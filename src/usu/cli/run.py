@@ -72,6 +72,8 @@ class Bars:
 
     def __init__(self, bars: Any, pictures: int) -> None:
         self._bars = bars
+        #: For the pipeline; nobody has to be told what nobody sees.
+        self.progress = None if bars.disable else self._evaluated
         self._all = bars.add_task("pictures", total=pictures) if pictures > 1 else None
         self._one: Any = None
 
@@ -81,7 +83,7 @@ class Bars:
             self._bars.remove_task(self._one)
         self._one = self._bars.add_task(printable(name), total=evaluations)
 
-    def evaluated(self, done: int, total: int) -> None:
+    def _evaluated(self, done: int, total: int) -> None:
         """The pipeline's progress callback."""
         self._bars.update(self._one, completed=done, total=total)
 
@@ -127,16 +129,15 @@ def source_from(text: str) -> str | NDArray:
         raise ValueError(f"`--source` must be {', '.join(SOURCES)} or a .npy file with one h x w array; got {text!r}.")
     import numpy as np
 
-    wanted = "`--source` must be a .npy file with one h x w array of real numbers"
+    values: Any = None
     try:
         # mapped, not read: a header may promise more than there is
         values = np.load(Path(text).expanduser(), allow_pickle=False, mmap_mode="r")
+        got = f"{values.dtype} of {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
     except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
-        raise ValueError(f"{wanted}; got {text} ({error}).") from error
-    real = isinstance(values, np.ndarray) and values.dtype.kind in "fiu"
-    if not real or values.ndim != 2:
-        kind = f"{values.dtype} of {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
-        raise ValueError(f"{wanted}; got {kind}.")
+        got = " ".join(str(error).split())
+    if not isinstance(values, np.ndarray) or values.ndim != 2 or values.dtype.kind not in "fiu":
+        raise ValueError(f"`--source` must be a .npy file with one h x w array of real numbers; got {text} ({got}).")
     return np.array(values, dtype=np.float64)
 
 
