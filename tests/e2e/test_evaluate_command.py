@@ -36,7 +36,6 @@ ASKED = (
     "--upsamplers", "nearest,bilinear,guided,cell,soft,scores-alone,cell-permuted-scores", "--quiet", "--metrics",
     "half-deletion,half-deletion:noise,insertion-deletion,infidelity,road,irof,monotonicity,cell-auroc,mass-error",
 )  # fmt: skip
-KILLS = 20
 
 
 def start(cwd: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -75,8 +74,6 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
             )
         Image.fromarray(outline).save(home / "outlines" / f"{name}0.png")
     (home / "outlines" / "chelsea0.xml").write_text("no picture")
-    (home / "twins").mkdir()
-    shutil.copy(home / "pictures" / "chelsea0.png", home / "twins")
     return home
 
 
@@ -101,9 +98,10 @@ def test_everything_is_there(workplace: Path, table: str) -> None:
     assert json.loads((folder / "run.json").read_text())["seed"] == 0
 
 
-def test_killed_twenty_times_it_is_the_same_table(workplace: Path, table: str) -> None:
-    dice, folder, number, inside = random.Random(0), workplace / "killed", 0, 0
-    while number < KILLS:
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.soak)])
+def test_killed_again_and_again_it_is_the_same_table(workplace: Path, table: str, kills: int) -> None:
+    dice, folder, number, inside = random.Random(0), workplace / f"killed-{kills}", 0, 0
+    while number < kills:
         process = start(workplace, *ASKED, "--out", folder.name)
         if number % 5 == 0:
             time.sleep(dice.uniform(0, 6))  # anywhere, also before the first row
@@ -121,7 +119,7 @@ def test_killed_twenty_times_it_is_the_same_table(workplace: Path, table: str) -
         assert process.returncode == -signal.SIGKILL
         number += 1
         inside += 0 < rows(folder) < table.count("\n") - 1
-    assert inside >= KILLS // 2, "the kills must come in the middle of the work"
+    assert inside >= kills // 2, "the kills must come in the middle of the work"
     before = {line for path in folder.glob("rows-*.jsonl") for line in path.read_text().splitlines() if line}
     finished(workplace, *ASKED, "--out", folder.name)
     assert_same(folder, table)
@@ -198,25 +196,3 @@ def test_an_unreadable_picture_is_named_and_the_others_are_measured(workplace: P
     _, err = finished(workplace, "evaluate", "mixed", *common, "--out", "mixed-out", expect=1)
     assert "broken" in err
     assert (workplace / "mixed-out" / "table.csv").read_text().count("\n") == 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--upsamplers", "bilinaer"), "`upsamplers` must be names of upsamplers; got 'bilinaer'"),
-        (("--metrics", "faith"), "`metrics` must be names of metrics; got 'faith'"),
-        (("--truth", "nowhere"), "`--truth` must be a folder of outlines; got nowhere"),
-        (("--part", "3/2"), "`--part` must be like 2/3"),
-        (("--limit", "0"), "`--limit` must be at least 1"),
-        (("--against", "bilinaer"), "`--against` must be one of the upsamplers; got 'bilinaer'"),
-        (("--evaluations", "0"), "`evaluations` must be a whole number of at least 1; got 0"),
-        (("twins/chelsea0.png", "--truth", "outlines"), "`--truth` must hold one outline per picture"),
-    ],
-)
-def test_wrong_requests_get_one_sentence(workplace: Path, arguments: tuple[str, ...], sentence: str) -> None:
-    _, err = finished(
-        workplace, "evaluate", "pictures", "--model", "model.py:small", *arguments, "--out", "never", expect=2
-    )
-    assert sentence in err
-    assert err.count("\n") == 1
-    assert not (workplace / "never").exists()

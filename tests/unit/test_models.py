@@ -16,11 +16,10 @@ from PIL import Image
 from skimage.data import chelsea, coffee
 from torch import nn
 
-from usu import models
 from usu.errors import MissingExtraError, ModelLoadError
 from usu.models import Geometry, Preparation, imagenet_classes, load, pictures, place, resolve_target
-from usu.models.from_transformers import _preparation
-from usu.models.weights import load_weights
+from usu.models.libraries import processor_preparation
+from usu.models.loaded import load_weights
 
 NET = "import torch\nfrom torch import nn\n\ndef net():\n    return nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten())\n"
 
@@ -57,9 +56,6 @@ def test_normalisation_and_floats():
     )
     cat = chelsea()
     torch.testing.assert_close(Preparation()(cat / 255)[0], Preparation()(cat)[0])
-    lite, _ = models.embedded.PREPARATION(cat)
-    restored = lite * 128 + 127
-    assert float((restored - restored.round()).abs().max()) < 1e-3, "(pixel - 127) / 128, of whole pixels"
 
 
 @pytest.mark.parametrize("size", [(1, 1), (17, 4001), (4001, 17), (224, 224), (300, 451)])
@@ -235,8 +231,12 @@ def test_weights_that_do_not_fit(tmp_path):
     torch.save(nn.Linear(2, 3), path)
     with pytest.raises(ModelLoadError, match="because they can run code"):
         load_weights(nn.Linear(2, 3), path)
-    torch.save({"epoch": 3}, path)
-    with pytest.raises(ModelLoadError, match="must hold a state dict"):
+    for content in ({"epoch": 3}, {0: torch.zeros(1)}):
+        torch.save(content, path)
+        with pytest.raises(ModelLoadError, match="must hold a state dict"):
+            load_weights(nn.Linear(2, 3), path)
+    torch.save({"weight": torch.zeros(3, 2, dtype=torch.int64), "bias": torch.zeros(3, dtype=torch.float16)}, path)
+    with pytest.raises(ModelLoadError, match=r"1 hold another kind of number \(such as weight\)"):
         load_weights(nn.Linear(2, 3), path)
     torch.save({"weight": torch.zeros(4, 2), "extra": torch.zeros(1)}, path)
     model = nn.Linear(2, 3)
@@ -261,6 +261,8 @@ def test_the_embedded_network_knows_the_cat_and_the_coffee(embedded):
     with torch.no_grad():
         top = embedded.model(images).argmax(1).tolist()
     assert [embedded.classes[index] for index in top] == ["tiger cat", "espresso"]
+    restored = images * 128 + 127
+    assert float((restored - restored.round()).abs().max()) < 1e-3, "(pixel - 127) / 128, of whole pixels"
 
 
 def test_the_embedded_network_on_real_pictures(embedded, request):
@@ -362,6 +364,39 @@ def test_onnx(tmp_path):
         load(str(tmp_path / "bad.onnx"))
 
 
+def test_the_fingerprint_of_an_export_covers_the_files_of_its_weights(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    path, tensor = tmp_path / "net.onnx", onnx.helper.make_tensor_value_info
+    prints = []
+    for value in (1.0, 2.0):
+        weights = onnx.numpy_helper.from_array(np.full((1, 3, 1, 1), value, np.float32), "w")
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Mul", ["x", "w"], ["y"])],
+            "net",
+            [tensor("x", onnx.TensorProto.FLOAT, ["b", 3, 8, 8])],
+            [tensor("y", onnx.TensorProto.FLOAT, ["b", 3, 8, 8])],
+            [weights],
+        )
+        made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        (tmp_path / "far.bin").unlink(missing_ok=True)
+        onnx.save(made, path, save_as_external_data=True, location="far.bin", size_threshold=0)
+        prints.append((path.read_bytes(), load(str(path)).model.fingerprint()))
+    assert prints[0][0] == prints[1][0], "the export itself is the same"
+    assert prints[0][1] != prints[1][1]
+
+
+def test_weights_go_into_a_loaded_model_too(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        NET
+        + "from usu.models import Loaded, Preparation\ndef whole():\n    return Loaded('mine', net(), Preparation())\n"
+    )
+    torch.save({"0.weight": torch.full((2, 3, 1, 1), 0.25), "0.bias": torch.zeros(2)}, tmp_path / "w.pth")
+    loaded = load(f"{tmp_path}/mine.py:whole", weights=tmp_path / "w.pth")
+    assert loaded.name == "mine"
+    assert (loaded.model[0].weight == 0.25).all()
+
+
 def test_bad_names():
     with pytest.raises(ValueError, match="`name` must be the name of a model"):
         load(" ")
@@ -408,4 +443,4 @@ def test_a_torchvision_for_another_torch(monkeypatch, tmp_path):
 def test_preprocessor_settings_of_transformers(tmp_path, settings, expected):
     if settings is not None:
         (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
-    assert _preparation(tmp_path, (96, 96)) == expected
+    assert processor_preparation(tmp_path, (96, 96)) == expected

@@ -31,8 +31,8 @@ def total_mass_error(result: NDArray, trial: Trial) -> float:
 
 
 def moved_mass(result: NDArray, trial: Trial) -> float:
-    """Σ_k |cell sum - M_k| / Σ_k |M_k|: how much mass sits in another cell than before."""
-    return metrics.moved_mass(result, trial.coarse)
+    """1/2 Σ_k |cell sum - M_k| / Σ_k |M_k|: the share of the mass that sits in another cell than before."""
+    return metrics.moved_mass(result, trial.coarse) / 2
 
 
 def disorder(result: NDArray, trial: Trial) -> float:

@@ -129,7 +129,7 @@ class Table:
         writer.writerow(columns)
         for row in self.rows:
             record = asdict(row)
-            writer.writerow([_text(record[column]) for column in columns])
+            writer.writerow([cell_text(record[column]) for column in columns])
         return text.getvalue()
 
     def to_pandas(self) -> Any:
@@ -181,7 +181,7 @@ def read_table(path: str | Path) -> Table:
             )
         rows = tuple(
             Row(
-                record["picture"], int(record["target"]), record["upsampler"], record["metric"],
+                record["picture"].removeprefix("'"), int(record["target"]), record["upsampler"], record["metric"],
                 float(record["value"] or "nan"), int(record["evaluations"]), int(record["metric_evaluations"]),
             )
             for record in reader
@@ -198,8 +198,14 @@ def rounded(value: float) -> float:
     return float(format(value, ".9g"))
 
 
-def _text(value: object) -> object:
-    """As it stands in a CSV; nothing for NaN."""
+def cell_text(value: object) -> object:
+    """As it stands in a CSV: nothing for NaN; an apostrophe before a name that a spreadsheet would take for a formula.
+
+    >>> cell_text("=1+1"), cell_text("cat"), cell_text(0.5)
+    ("'=1+1", 'cat', '0.5')
+    """
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r", "'")) else value
     if not isinstance(value, float):
         return value
     return "" if math.isnan(value) else format(value, ".9g")

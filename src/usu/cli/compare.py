@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,11 @@ import typer
 from usu.cli import run
 
 if TYPE_CHECKING:
+    from usu.settings import Settings
     from usu.types import NDArray
+
+#: Of figures; a name that ends in none of them holds a PNG.
+FORMATS = ("png", "pdf", "svg", "jpg", "jpeg")
 
 
 def compare(
@@ -21,64 +26,85 @@ def compare(
     weights: Annotated[str | None, typer.Option(help="A local file of weights.")] = None,
     layer: Annotated[str | None, typer.Option(help="Where Grad-CAM looks.")] = None,
     target: Annotated[str | None, typer.Option(help="Class index or name.")] = None,
-    evaluations: Annotated[int, typer.Option(help="The most evaluations any preset may use.")] = 300,
+    evaluations: Annotated[int, typer.Option(help="The most evaluations of any preset, besides Grad-CAM's own.")] = 300,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
-    out: Annotated[Path, typer.Option(help="The figure to write (.png or .pdf).")] = Path("usu-compare.png"),
+    out: Annotated[Path, typer.Option(help="The figure to write; .png unless the name says otherwise.")] = Path(
+        "usu-compare.png"
+    ),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
 ) -> None:
     """Every upsampler side by side on one picture: kernels, filters and the presets that ask the model."""
-    import numpy as np
     from torch import nn
 
+    from usu import _checks as check
+    from usu.metrics import moved_mass
     from usu.models import load, resolve_target
     from usu.models.pictures import read
-    from usu.operator.cells import Grid
     from usu.pipeline import upsample
     from usu.plot import comparison
+    from usu.saving import written
     from usu.settings import PRESETS
     from usu.sources import gradcam
     from usu.upsamplers import BUILT_IN, Redistribution
 
-    if out.exists():
+    run.need("matplotlib", "plot", "The figure of the comparison")
+    check.whole_number("evaluations", evaluations, least=1)
+    if out.exists() or out.is_symlink():
         raise FileExistsError(f"`--out` must not exist yet; got {out}. Choose another name, or remove it.")
     loaded = load(model, weights=weights, device=device)
     if not isinstance(loaded.model, nn.Module):
         raise TypeError(f"`--model` must have gradients for Grad-CAM; got {model}. Use a torch model to compare.")
     goal = None if target is None else resolve_target(target, loaded.classes)
     image, _, view = run.prepared(loaded, read(picture))
-    source = gradcam(loaded.model, image[None], goal, layer=layer or loaded.layer)
+    # finer layers are heard in the source's own pass, as in usu explain: no preset pays for it
+    source = gradcam(loaded.model, image[None], goal, layer=layer or loaded.layer, finer=True)
     coarse = source.values[0].double().cpu().numpy()
-    (rows, columns), (height, width) = coarse.shape, view.shape[:2]
-    cells = Grid((rows, columns), (height, width), source.values.device)
-    label = loaded.classes[source.targets[0]] if loaded.classes and source.targets else str(source.targets)
+    found = source.targets[0] if source.targets else None
+    label = loaded.classes[found] if loaded.classes and found is not None else str(found)
 
     maps: dict[str, tuple[NDArray, str]] = {}
+    refused: dict[str, str] = {}
 
-    def add(name: str, field: NDArray, evaluations: int, seconds: float) -> None:
-        sums = np.bincount(cells.labels().cpu().numpy().ravel(), field.ravel())
-        mass = coarse.ravel() * cells.sizes.cpu().numpy()
-        moved = np.abs(sums - mass).sum() / max(np.abs(mass).sum(), 1e-300)
-        maps[name] = (field, f"moved {moved:.1%} of the mass; {evaluations} evaluations, {seconds:.1f} s")
+    def add(name: str, field: NDArray, spent: str, seconds: float) -> None:
+        # what moved is missing in one cell and too much in another: half of the differences is the share
+        moved = moved_mass(field, coarse) / 2
+        maps[name] = (field, f"moved {moved:.1%} of the mass; {spent}, {seconds:.1f} s")
 
-    kernels = [upsampler for upsampler in BUILT_IN if not isinstance(upsampler, Redistribution)]
     with run.bars(1, quiet=quiet) as bars:
-        for upsampler in kernels:
-            start = time.perf_counter()
-            add(upsampler.name, upsampler(coarse, view), 0, time.perf_counter() - start)
+        for upsampler in BUILT_IN:
+            if not isinstance(upsampler, Redistribution):
+                start = time.perf_counter()
+                add(upsampler.name, upsampler(coarse, view), "0 evaluations", time.perf_counter() - start)
         for name in PRESETS:
-            settings = run.settings_from(name)
-            # one at a time needs at least one evaluation per segment
-            least = settings.parts + 1 if settings.scoring == "delete" else 1
-            settings = replace(settings, evaluations=max(evaluations, least))
+            settings = _within(run.settings_from(name, evaluations=evaluations), view, evaluations)
             bars.start(name, settings.evaluations)
-            result = upsample(
-                coarse, image, loaded.model, source.targets[0] if source.targets else None, preset=settings,
-                picture=view, progress=bars.evaluated,
-            )  # fmt: skip
-            add(f"USU {name}", result.pixel_map, result.evaluations, result.seconds)
-    figure = comparison(view, maps, coarse=coarse, heading=f"{Path(picture).name}: {label}")
+            try:
+                result = upsample(
+                    coarse, image, loaded.model, found, preset=settings, picture=view, progress=bars.progress,
+                    finer=[level[0] for level in source.finer] or None,
+                )  # fmt: skip
+            except ValueError as error:  # so few evaluations are not enough for it
+                refused[f"USU {name}"] = " ".join(str(error).split())
+                continue
+            fewer = f" for {settings.parts} parts" * (settings.parts != PRESETS[name].parts)
+            add(f"USU {name}", result.pixel_map, f"{result.evaluations} evaluations{fewer}", result.seconds)
+    figure, kind = io.BytesIO(), out.suffix.removeprefix(".").lower()
+    comparison(view, maps, coarse=coarse, heading=f"{run.printable(Path(picture).name)}: {label}").savefig(
+        figure, format=kind if kind in FORMATS else "png"
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
-    for name, (_, remark) in maps.items():
-        typer.echo(f"{name:<20}{remark}")
-    typer.echo(f"-> {out}")
+    written(out, figure.getvalue())
+    for name, remark in [*((name, remark) for name, (_, remark) in maps.items()), *refused.items()]:
+        run.tell(f"{name:<20}{remark}")
+    run.tell(f"-> {out}")
+
+
+def _within(settings: Settings, view: NDArray, evaluations: int) -> Settings:
+    """With as many parts as the evaluations allow: one at a time takes one each, and one for the picture as it is."""
+    if settings.scoring != "delete":
+        return settings
+    parts = min(settings.parts, max(1, evaluations - 1))
+    # a segmenter is asked for about so many and may give more
+    while parts > 1 and int(settings.segmenter(view, parts).max()) + 1 > evaluations - 1:
+        parts -= 1
+    return replace(settings, parts=parts)

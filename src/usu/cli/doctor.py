@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from usu.cli import run
+
 #: Extra -> (distribution, what it is for).
 EXTRAS = {
     "demo": ("efficientnet_lite_pytorch", "the embedded ImageNet network"),
@@ -34,22 +36,16 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON."
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_row("usu-xai", found["usu-xai"])
-    table.add_row("python", found["python"])
-    for name, version in found["required"].items():
-        table.add_row(name, version or "MISSING")
-    for name, state in found["devices"].items():
-        table.add_row(f"device {name}", state)
+    rows = [("usu-xai", found["usu-xai"]), ("python", found["python"])]
+    rows += [(name, version or "MISSING") for name, version in found["required"].items()]
+    rows += [(f"device {name}", state) for name, state in found["devices"].items()]
     for name, extra in found["extras"].items():
-        missing = f"not installed; for {extra['for']}: pip install 'usu-xai\\[{name}]'"
-        table.add_row(f"extra {name}", extra["version"] or missing)
-    table.add_row("torchvision", found["torchvision"])
-    table.add_row("embedded network", found["embedded network"])
-    Console(soft_wrap=True).print(table)
+        missing = f"not installed; for {extra['for']}: pip install 'usu-xai[{name}]'"
+        rows.append((f"extra {name}", extra["version"] or missing))
+    rows += [(name, found[name]) for name in ("torchvision", "embedded network")]
+    width = max(len(name) for name, _ in rows)
+    for name, state in rows:
+        run.tell(f"{name:<{width}}  {state}")
 
 
 #: What only a running torch can tell, asked of another process: a torch that is broken is a line of the report.
@@ -100,11 +96,11 @@ def examination() -> dict[str, Any]:
 
 def _told() -> dict[str, Any]:
     """What the other process says, or why it says nothing."""
-    run = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False)
-    if run.returncode == 0:
-        told: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=False)
+    if probe.returncode == 0:
+        told: dict[str, Any] = json.loads(probe.stdout.splitlines()[-1])
         return told
-    reason = (run.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+    reason = (probe.stderr.strip().splitlines() or ["it ended without a word"])[-1]
     return {"devices": {}, "torchvision": None, "embedded network": f"not usable: torch does not run here ({reason})"}
 
 

@@ -51,11 +51,13 @@ def evaluate(
 
     Every row is kept as soon as it is known: run the same command again and it goes on where it was.
     """
+    from usu import _checks as check
     from usu.bench import contenders
     from usu.bench import evaluate as measured
-    from usu.forward import from_onnx
     from usu.models import load
+    from usu.models.files import onnx_model
 
+    check.whole_number("seed", seed, most=2**63 - 1)
     run.need("pyarrow", "bench", "The table in Parquet")
     run.need("matplotlib", "plot", "The figures of the report")
     loaded = load(model, weights=weights, device=device)
@@ -72,13 +74,13 @@ def evaluate(
                 files,
                 loaded.model,
                 None if metrics is None else metrics.split(","),
-                forward=None if forward is None else from_onnx(forward),
+                forward=None if forward is None else onnx_model(forward),
                 source=source,
                 layer=layer or loaded.layer,
                 seed=seed,
                 out=out,
                 part=which,
-                progress=lambda name, done, total: bars.evaluated(done, total),
+                progress=lambda name, done, total: bars.progress and bars.progress(done, total),
             )
         except KeyboardInterrupt:
             run.note(f"interrupted; every finished row is kept in {out}, run the same command to go on")
@@ -91,6 +93,7 @@ def evaluate(
 
 def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int | None) -> list[PictureFile]:
     """The pictures, each with its outline where one has its name."""
+    from usu import _checks as check
     from usu.bench import PictureFile
     from usu.models.pictures import find, looks_like_picture
 
@@ -100,8 +103,7 @@ def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int |
     drawn = {path.stem: path for path in outlines}
     found = find(pictures)
     if limit is not None:
-        if limit < 1:
-            raise ValueError(f"`--limit` must be at least 1; got {limit}. Leave it out for every picture.")
+        check.whole_number("--limit", limit, least=1)
         found = [found[number * len(found) // limit] for number in range(min(limit, len(found)))]
     stems = [path.stem for path in found]
     names = stems if len(set(stems)) == len(stems) else [str(path) for path in found]
@@ -121,6 +123,7 @@ def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int |
 
 def _tell(table: Table, out: Path, part: tuple[int, int]) -> None:
     """What failed: every one in a file of this part, and one line for those that failed alike."""
+    from usu.bench.table import cell_text
     from usu.saving import written
 
     alike: dict[str, list[str]] = {}
@@ -128,7 +131,7 @@ def _tell(table: Table, out: Path, part: tuple[int, int]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("what", "why"))
     for name, sentence in table.failures.items():
-        writer.writerow((name, sentence))
+        writer.writerow((cell_text(name), cell_text(sentence)))
         alike.setdefault(sentence, []).append(name)
     for sentence, failed in alike.items():
         run.note(f"{failed[0]}{f' and {len(failed) - 1} more' * (len(failed) > 1)}: {sentence}")
@@ -164,8 +167,10 @@ def _write(table: Table, out: Path, against: str, *, quiet: bool) -> None:
             written(out / f"report.{suffix}", (text.rstrip() + "\n").encode())
         figure = found.figure()
         for suffix in ("png", "pdf"):
-            figure.savefig(out / f"report.{suffix}")
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format=suffix)
+            written(out / f"report.{suffix}", drawn.getvalue())
     else:
         run.note(f"no report: {against} is not among the upsamplers, or the only one; see --against", quiet=quiet)
     missing = f" ({table.missing} still to come from other parts)" if table.missing else ""
-    typer.echo(f"{len(table)} rows{missing} -> {out / 'table.csv'}")
+    run.tell(f"{len(table)} rows{missing} -> {out / 'table.csv'}")

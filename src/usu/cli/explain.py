@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,20 +50,21 @@ def explain(
 ) -> None:
     """Explain pictures: a pixel map, an overlay, a panel and a manifest for each.
 
-    A picture whose result is there already, made with the same request, is not computed again: an interrupted run goes
-    on where it was. Nothing is overwritten.
+    A picture whose result is there already, made from the same contents with the same request, is not computed again:
+    an interrupted run goes on where it was. Nothing is overwritten.
     """
     from usu.errors import UsuError
-    from usu.models import load
+    from usu.models import load, resolve_target
     from usu.models.pictures import find
 
+    run.need("matplotlib", "plot", "The panel of every picture")
     files = find(pictures)
     settings = run.settings_from(
         preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed
     )
-    loaded = load(model, weights=weights, device=device)
-    goal = _goal(target, loaded)
     origin = run.source_from(source)
+    loaded = load(model, weights=weights, device=device)
+    goal = None if target is None else resolve_target(target, loaded.classes)
     request = {
         "model": model,
         "weights": weights,
@@ -72,6 +72,7 @@ def explain(
         "target": goal,
         "source": source,
         "settings": settings.described(),
+        "contents": _contents(model, loaded, origin),
     }
     done: list[dict[str, Any]] = []
     failed: list[tuple[Path, str]] = []
@@ -79,17 +80,16 @@ def explain(
     with run.bars(len(files), quiet=quiet) as bars:
         try:
             for file in files:
-                asked = {"picture": str(file.resolve()), **request}
-                folder, finished = _folder(out, file, asked)
                 try:
+                    asked = _asked(file, request)
+                    folder, finished = _folder(out, file, asked)
                     if finished is None:
                         bars.start(file.name, settings.evaluations)
                         explanation = _explained(file, loaded, goal, origin, layer, settings, bars)
-                        replace(explanation, request=asked).save(folder)
-                        finished = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+                        folder, finished = _saved(replace(explanation, request=asked), out, file, asked)
                     done.append({"picture": str(file), "folder": str(folder), **finished})
                 except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError) as error:
-                    failed.append((file, _sentence(error)))
+                    failed.append((file, " ".join(str(error).split()) or type(error).__name__))
                 bars.finish()
         except KeyboardInterrupt:  # also between two pictures
             interrupted = True
@@ -101,10 +101,22 @@ def explain(
         raise typer.Exit(1 if done else 2)
 
 
-def _goal(target: str | None, loaded: Loaded) -> int | None:
-    from usu.models import resolve_target
+def _contents(model: str, loaded: Loaded, origin: Any) -> dict[str, str]:
+    """Digests of what the names stand for: the model's tensors and code, its preparation, a coarse map from a file."""
+    from usu.forward.digest import described, digest
 
-    return None if target is None else resolve_target(target, loaded.classes)
+    file = Path(model.rpartition(":")[0])
+    code = file.read_bytes() if file.suffix == ".py" and file.is_file() else b""
+    parts = {"model": [loaded.model, loaded.prepare], "source": origin}
+    return {name: digest(code, json.dumps(described(part)).encode()) for name, part in parts.items()}
+
+
+def _asked(file: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """The request for one picture, known by its bytes as well as by its place."""
+    from usu.forward.digest import digest
+
+    contents = {"picture": digest(file.read_bytes()), **request["contents"]}
+    return {"picture": str(file.resolve()), **request, "contents": contents}
 
 
 def _explained(
@@ -127,41 +139,52 @@ def _explained(
         classes=loaded.classes,
         original=picture.unit,
         geometry=geometry,
-        progress=bars.evaluated,
+        progress=bars.progress,
     )
 
 
 def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[str, Any] | None]:
     """Where the result goes, and its manifest if it is there already: the first of name, name-2, name-3 that is either
-    free or holds the answer to the same request."""
+    free or holds the answer to the same request, whole."""
+    from usu.saving import saved_manifest
+
     number = 1
     while True:
         folder = out / (file.stem if number == 1 else f"{file.stem}-{number}")
-        manifest = folder / "manifest.json"
-        if not folder.exists():
+        if not folder.exists() and not folder.is_symlink():
             return folder, None
-        if manifest.is_file():
-            known = json.loads(manifest.read_text(encoding="utf-8"))
-            if known.get("request") == asked:
-                return folder, known
+        known = saved_manifest(folder)
+        if known is not None and known.get("request") == asked:
+            return folder, known
         number += 1
+
+
+def _saved(explanation: Explanation, out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """Written to the first free name; or what another process wrote meanwhile, if it is the same answer."""
+    from usu.saving import saved_manifest
+
+    while True:
+        folder, finished = _folder(out, file, asked)
+        try:
+            finished = finished or saved_manifest(explanation.save(folder))
+        except FileExistsError:  # another process took the name
+            continue
+        if finished is None:
+            raise OSError(f"The result in {folder} is not what was written. Is the disk full?")
+        return folder, finished
 
 
 def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_json: bool, quiet: bool) -> None:
     if as_json:
         errors = [{"picture": str(file), "error": sentence} for file, sentence in failed]
-        typer.echo(json.dumps({"explained": done, "failed": errors}, indent=1, ensure_ascii=False))
+        typer.echo(json.dumps({"explained": done, "failed": errors}, indent=1))
         return
     for result in done:
-        typer.echo(
+        run.tell(
             f"{result['picture']}: {result['label']}; {result['evaluations']} evaluations, {result['seconds']:.1f} s, "
             f"mass error {result['mass_error']:.0e} -> {result['folder']}"
         )
         for remark in result["source"]["notes"]:
             run.note(f"{result['picture']}: {remark}", quiet=quiet)
     for _file, sentence in failed:
-        sys.stderr.write(f"usu: {sentence}\n")
-
-
-def _sentence(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+        run.note(sentence)

@@ -1,4 +1,4 @@
-"""What the commands share: a model by name, settings from options, a progress bar with evaluations per second."""
+"""What the commands share: settings from options, a coarse map from a file, remarks, a progress bar."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
     from usu.models import Geometry, Loaded
@@ -16,6 +18,22 @@ if TYPE_CHECKING:
     from usu.types import NDArray
 
 BUDGETS = ("cell", "iwmr", "hybrid", "soft")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"usu-xai {version('usu-xai')}")
+        raise typer.Exit
+
+
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Turn coarse attribution maps into pixel maps by redistributing their mass."""
 
 
 def settings_from(
@@ -33,6 +51,7 @@ def settings_from(
     from usu.settings import PRESETS
 
     check.choice("preset", preset, tuple(PRESETS))
+    check.whole_number("seed", seed or 0, most=2**63 - 1)
     changes: dict[str, Any] = {"temperature": temperature, "depth": depth, "evaluations": evaluations, "seed": seed}
     if budget is not None:
         check.choice("budget", budget, BUDGETS)
@@ -53,6 +72,8 @@ class Bars:
 
     def __init__(self, bars: Any, pictures: int) -> None:
         self._bars = bars
+        #: For the pipeline; nobody has to be told what nobody sees.
+        self.progress = None if bars.disable else self._evaluated
         self._all = bars.add_task("pictures", total=pictures) if pictures > 1 else None
         self._one: Any = None
 
@@ -60,9 +81,9 @@ class Bars:
         """The next picture begins."""
         if self._one is not None:
             self._bars.remove_task(self._one)
-        self._one = self._bars.add_task(name, total=evaluations)
+        self._one = self._bars.add_task(printable(name), total=evaluations)
 
-    def evaluated(self, done: int, total: int) -> None:
+    def _evaluated(self, done: int, total: int) -> None:
         """The pipeline's progress callback."""
         self._bars.update(self._one, completed=done, total=total)
 
@@ -86,14 +107,14 @@ def bars(pictures: int, *, quiet: bool) -> Iterator[Bars]:
             return Text(f"{task.speed:.0f}/s" if task.speed else "")
 
     console = Console(stderr=True)
-    shown = not quiet and console.is_terminal
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         _Speed(),
         TimeRemainingColumn(),
     )
+    shown = not quiet and console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
         yield Bars(progress, pictures)
 
@@ -105,33 +126,41 @@ def source_from(text: str) -> str | NDArray:
     if text in SOURCES:
         return text
     if not text.endswith(".npy"):
-        raise ValueError(
-            f"`--source` must be {', '.join(SOURCES)} or a .npy file with one h x w array; got {text!r}. "
-            "Check the spelling."
-        )
-    return coarse_from(Path(text))
-
-
-def coarse_from(path: Path) -> NDArray:
-    """A user's own coarse map from a .npy file."""
+        raise ValueError(f"`--source` must be {', '.join(SOURCES)} or a .npy file with one h x w array; got {text!r}.")
     import numpy as np
 
+    values: Any = None
     try:
-        values = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(
-            f"`--source` must be a .npy file with one h x w array; got {path} ({error}). Write it with numpy.save."
-        ) from error
-    if not isinstance(values, np.ndarray) or values.ndim != 2 or not np.issubdtype(values.dtype, np.number):
-        kind = f"{values.dtype} of {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
-        raise ValueError(f"`--source` must be a .npy file with one h x w array; got {kind}. Save a single map.")
-    return values.astype(np.float64)
+        # mapped, not read: a header may promise more than there is
+        values = np.load(Path(text).expanduser(), allow_pickle=False, mmap_mode="r")
+        got = f"{values.dtype} of {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+    except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
+        got = " ".join(str(error).split())
+    if not isinstance(values, np.ndarray) or values.ndim != 2 or values.dtype.kind not in "fiu":
+        raise ValueError(f"`--source` must be a .npy file with one h x w array of real numbers; got {text} ({got}).")
+    return np.array(values, dtype=np.float64)
+
+
+def printable(text: object) -> str:
+    """A text as a terminal may show it: what is no letter or sign is written as an escape.
+
+    >>> printable("cat\\x1b[2J.png")
+    'cat\\\\x1b[2J.png'
+    """
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in str(text)
+    )
+
+
+def tell(sentence: str) -> None:
+    """A line of the answer, on standard output."""
+    typer.echo(printable(sentence))
 
 
 def note(sentence: str, *, quiet: bool = False) -> None:
     """A remark for a person, on standard error."""
     if not quiet:
-        sys.stderr.write(f"usu: {sentence}\n")
+        sys.stderr.write(f"usu: {printable(sentence)}\n")
 
 
 def need(package: str, extra: str, purpose: str) -> None:
@@ -140,5 +169,9 @@ def need(package: str, extra: str, purpose: str) -> None:
 
     from usu.errors import MissingExtraError
 
-    if find_spec(package) is None:
+    try:
+        found = find_spec(package)
+    except ValueError:  # set to None in sys.modules
+        found = None
+    if found is None:
         raise MissingExtraError(package, extra, purpose)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,14 +40,15 @@ class OnnxModel:
     path: Path | None = None
 
     def fingerprint(self) -> str:
-        """Of the file, and of ``.data`` beside it, where large exports keep their weights; a session's is its graph."""
+        """Of the file, and of the files it keeps its weights in, as large exports do; a session's is its graph."""
         found = hashlib.sha256(f"{self.input} {self.output}".encode())
         if self.path is None:
             meta = self.session.get_modelmeta()
             found.update(f"{meta.producer_name} {meta.graph_name} {meta.version}".encode())
         else:
-            beside = (self.path, *(self.path.with_name(self.path.name + end) for end in (".data", "_data")))
-            for file in beside:
+            content = self.path.read_bytes()
+            found.update(content)
+            for file in [self.path.parent / name for name in sorted(set(_external(content)))]:
                 found.update(file.read_bytes() if file.is_file() else b"")
         return found.hexdigest()[:16]
 
@@ -128,6 +130,13 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
         workers=workers,
         path=path,
     )
+
+
+def _external(content: bytes) -> Iterator[str]:
+    """Where tensors outside of an export lie: what its protobuf has under the key "location"."""
+    for entry in re.finditer(rb"\x0a\x08location\x12([\x80-\xff]*[\x00-\x7f])", content):
+        length = sum((byte & 127) << 7 * place for place, byte in enumerate(entry[1]))
+        yield content[entry.end() : entry.end() + length].decode(errors="replace")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from usu import _checks as check
 from usu.errors import UnreadablePictureError
 from usu.types import NDArray
 
@@ -23,35 +24,9 @@ if TYPE_CHECKING:
 
 #: What counts as a picture when a whole folder is given. A file named outright may have any suffix.
 SUFFIXES = frozenset(
-    {
-        ".jpg",
-        ".jpeg",
-        ".jfif",
-        ".png",
-        ".gif",
-        ".bmp",
-        ".tif",
-        ".tiff",
-        ".webp",
-        ".avif",
-        ".ppm",
-        ".pgm",
-        ".tga",
-        ".jp2",
-    }
+    ".jpg .jpeg .jfif .png .gif .bmp .tif .tiff .webp .avif .ppm .pgm .tga .jp2".split()  # noqa: SIM905
 )
-
 _ORIENTATION_TAG = 0x0112
-#: EXIF orientation -> the name of Pillow's move that undoes it.
-_UPRIGHT = {
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
-}
 _TRANSPARENT = frozenset({"RGBA", "LA", "PA", "RGBa", "La"})
 
 
@@ -90,8 +65,8 @@ def read(path: str | Path, *, longest: int | None = 4096) -> Picture:
     Raises:
         UnreadablePictureError: in one sentence, if the file is missing, damaged, or no picture.
     """
-    if longest is not None and longest < 1:
-        raise ValueError(f"`longest` must be at least 1; got {longest}. Leave it at 4096, or pass None for no limit.")
+    if longest is not None:
+        check.whole_number("longest", longest, least=1)
     path = Path(path)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
@@ -121,7 +96,7 @@ def read(path: str | Path, *, longest: int | None = 4096) -> Picture:
 
 def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     """Decode, convert, shrink, turn: in the order that needs the least memory."""
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     mode, (width, height) = image.mode, image.size
     scale = 1.0 if longest is None else min(1.0, longest / max(width, height))
@@ -132,19 +107,15 @@ def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     rgb = _rgb(path, image)
     if rgb.size != small:
         rgb = rgb.resize(small, Image.Resampling.BICUBIC, reducing_gap=2.0)
-    orientation = _orientation(image)
-    if orientation in _UPRIGHT:
-        rgb = rgb.transpose(Image.Transpose[_UPRIGHT[orientation]])
-    sideways = orientation in (5, 6, 7, 8)
-    return Picture(path, np.array(rgb), (width, height) if sideways else (height, width), mode)
-
-
-def _orientation(image: Image.Image) -> int:
-    """The EXIF orientation, read after decoding: PNG may keep it behind the pixels, TIFF is turned while it loads."""
+    # read after decoding: PNG may keep it behind the pixels, TIFF is turned while it loads
     try:
-        return int(image.getexif().get(_ORIENTATION_TAG, 1))
+        orientation = int(image.getexif().get(_ORIENTATION_TAG, 1))
     except Exception:  # a damaged EXIF block is no reason to refuse the pixels; it then has no orientation to tell
-        return 1
+        orientation = 1
+    rgb.info = {}
+    rgb.getexif()[_ORIENTATION_TAG] = orientation
+    ImageOps.exif_transpose(rgb, in_place=True)
+    return Picture(path, np.array(rgb), (width, height) if orientation in (5, 6, 7, 8) else (height, width), mode)
 
 
 def _rgb(path: Path, image: Image.Image) -> Image.Image:
@@ -194,22 +165,14 @@ def _expand(entry: str | Path) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if looks_like_picture(file))
-        if not found:
-            raise FileNotFoundError(
-                f"`paths` must lead to pictures; got the folder {entry}, which holds none. "
-                "Pictures in folders below are found with a glob such as 'folder/**/*.jpg'."
-            )
+        files, why = list(path.iterdir()), "holds none. For folders below use a glob such as 'folder/**/*.jpg'"
+    elif glob.has_magic(str(path)):
+        files, why = [Path(name) for name in glob.glob(str(path), recursive=True)], "matches none"  # noqa: PTH207 - absolute patterns
+    else:
+        files, why = [], "does not exist"
+    if found := sorted(file for file in files if looks_like_picture(file)):
         return found
-    if glob.has_magic(str(path)):
-        matches = sorted(Path(name) for name in glob.glob(str(path), recursive=True))  # noqa: PTH207 - absolute patterns
-        found = [file for file in matches if looks_like_picture(file)]
-        if not found:
-            raise FileNotFoundError(
-                f"`paths` must lead to pictures; got {entry}, which matches none. Check the pattern and the folder."
-            )
-        return found
-    raise FileNotFoundError(f"`paths` must lead to pictures; got {entry}, which does not exist. Check the spelling.")
+    raise FileNotFoundError(f"`paths` must lead to pictures; got {entry}, which {why}.")
 
 
 def looks_like_picture(file: Path) -> bool:

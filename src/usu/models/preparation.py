@@ -53,9 +53,9 @@ class Preparation:
 
     def __call__(self, pixels: NDArray) -> tuple[Tensor, Geometry]:
         """Pixels (H, W, 3), uint8 or float in [0, 1], to (3, h, w) in float32 and its place in the picture."""
-        geometry = self.geometry(_checked(pixels).shape[:2])
-        cut = _resample(_bytes(pixels), geometry, self.resample)
-        scaled = torch.from_numpy(cut).permute(2, 0, 1).float() / 255
+        whole = _bytes(pixels)
+        geometry = self.geometry(whole.shape[:2])
+        scaled = torch.from_numpy(_cut(whole, geometry, self.resample)).permute(2, 0, 1).float() / 255
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
         return ((scaled - mean) / std).contiguous(), geometry
 
@@ -94,7 +94,7 @@ def place(values: Array, geometry: Geometry, *, size: tuple[int, int] | None = N
     """
     field = check.as_tensor("values", values).detach().cpu().float()
     if field.ndim != 2:
-        raise ValueError(f"`values` must be one map, h x w; got {check.shape(field)}. Pass the maps one by one.")
+        raise ValueError(f"`values` must be one map, h x w; got {check.shape(field)}.")
     height, width = size or geometry.picture
     rows, columns = height / geometry.picture[0], width / geometry.picture[1]
     top, left, bottom, right = (v * f for v, f in zip(geometry.box, (rows, columns, rows, columns), strict=True))
@@ -110,48 +110,36 @@ def place(values: Array, geometry: Geometry, *, size: tuple[int, int] | None = N
 
 def seen(unit: NDArray, geometry: Geometry) -> NDArray:
     """The part of a picture (H x W x 3 in [0, 1]) that the model sees, at the size it sees it."""
+    return _cut(np.rint(255 * unit).astype(np.uint8), geometry, "bicubic").astype(np.float32) / np.float32(255)
+
+
+def _cut(pixels: NDArray, geometry: Geometry, resample: Resample) -> NDArray:
+    """The box of the picture at the input's size. Only the box is computed: 17 x 4001 costs no more than a square."""
     from PIL import Image
 
     top, left, bottom, right = geometry.box
-    size = (geometry.input[1], geometry.input[0])
-    pixels = Image.fromarray(np.rint(255 * unit).astype(np.uint8))
-    cut = pixels.resize(size, Image.Resampling.BICUBIC, box=(left, top, right, bottom))
-    return np.asarray(cut, dtype=np.float32) / np.float32(255)
+    method, size = Image.Resampling[resample.upper()], (geometry.input[1], geometry.input[0])
+    return np.array(Image.fromarray(np.ascontiguousarray(pixels)).resize(size, method, box=(left, top, right, bottom)))
 
 
 def _whole(low: float, high: float) -> tuple[int, int]:
     """An interval on whole pixels, at least one of them."""
-    start = round(low)
-    if round(high) > start:
-        return start, round(high)
+    if round(high) > round(low):
+        return round(low), round(high)
     start = math.floor((low + high) / 2)
     return start, start + 1
 
 
-def _checked(pixels: NDArray) -> NDArray:
+def _bytes(pixels: NDArray) -> NDArray:
+    """Eight bits, because that is what networks were trained on and what Pillow resizes fast."""
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.size == 0:
         got = " x ".join(map(str, pixels.shape)) if isinstance(pixels, np.ndarray) else type(pixels).__name__
         raise ValueError(f"`pixels` must be an array H x W x 3; got {got}. Read files with usu.models.pictures.read.")
-    return pixels
-
-
-def _bytes(pixels: NDArray) -> NDArray:
-    """Eight bits, because that is what networks were trained on and what Pillow resizes fast."""
     if pixels.dtype == np.uint8:
         return pixels
     if not np.issubdtype(pixels.dtype, np.floating) or not (pixels.min() >= 0 and pixels.max() <= 1):
         raise ValueError(
             f"`pixels` must be uint8, or floating point in [0, 1]; got {pixels.dtype} from {pixels.min():.4g} to "
-            f"{pixels.max():.4g}. Rescale them."
+            f"{pixels.max():.4g}."
         )
     return cast(NDArray, np.rint(pixels * 255).astype(np.uint8))
-
-
-def _resample(pixels: NDArray, geometry: Geometry, resample: Resample) -> NDArray:
-    """The box of the picture at the input's size. Only the box is computed: 17 x 4001 costs no more than a square."""
-    from PIL import Image
-
-    top, left, bottom, right = geometry.box
-    size = (geometry.input[1], geometry.input[0])
-    method = Image.Resampling[resample.upper()]
-    return np.array(Image.fromarray(np.ascontiguousarray(pixels)).resize(size, method, box=(left, top, right, bottom)))

@@ -12,11 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from usu.errors import ModelLoadError, UsuError
-from usu.forward.onnx import from_onnx
-from usu.models.classes import imagenet_classes
-from usu.models.loaded import Loaded, Prepare
+from usu.forward.onnx import OnnxModel, from_onnx
+from usu.models.loaded import Loaded, Prepare, first_line, imagenet_classes, load_weights
 from usu.models.preparation import Geometry, Preparation
-from usu.models.weights import load_weights
 from usu.types import NDArray
 
 
@@ -30,27 +28,38 @@ def from_python(name: str, weights: str | None = None) -> Loaded:
     file, _, function = name.rpartition(":")
     path = Path(file).expanduser()
     if not path.is_file():
-        raise ModelLoadError(
-            f"`model` must be 'file.py:function'; got {name!r}, and {file} does not exist. Check the path."
-        )
-    made = getattr(_imported(path), function, None)
+        raise ModelLoadError(f"`model` must be 'file.py:function'; got {name!r}, and {file} does not exist.")
+    made = getattr(_ran(path.name, lambda: _imported(path)), function, None)
     if not callable(made):
         raise ModelLoadError(f"`model` must name a function of {path.name}; got {function!r}, which is not one.")
-    result = made()
+    result = _ran(name, made)
     if isinstance(result, Loaded):
-        return result
-    model, prepare = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+        model, prepare = result.model, None
+    else:
+        model, prepare = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not callable(model) or (prepare is not None and not callable(prepare)):
         raise ModelLoadError(
             f"`model` must name a function that returns a model, or (model, prepare); {name} returned "
-            f"{type(result).__name__}. Return an nn.Module."
+            f"{type(result).__name__}."
         )
-    if weights is not None:
-        if not isinstance(model, nn.Module):
-            raise ModelLoadError(f"`weights` must go with an nn.Module; {name} returned {type(model).__name__}.")
-        load_weights(model, weights)
-    ready = model.eval() if isinstance(model, nn.Module) else model
-    return Loaded(name, ready, Preparation() if prepare is None else _with_geometry(prepare))
+    if isinstance(model, nn.Module):
+        model.eval()
+        if weights is not None:
+            load_weights(model, weights)
+    elif weights is not None:
+        raise ModelLoadError(f"`weights` must go with an nn.Module; {name} returned {type(model).__name__}.")
+    if isinstance(result, Loaded):
+        return result
+    return Loaded(name, model, Preparation() if prepare is None else _with_geometry(prepare))
+
+
+def _ran(name: str, code: Callable[[], Any]) -> Any:
+    """What a user's own code returns; whatever it raises is one sentence."""
+    try:
+        return code()
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelLoadError(f"`model` must be code that runs; {name} does not ({reason}).") from error
 
 
 def _imported(path: Path) -> Any:
@@ -82,27 +91,33 @@ def _with_geometry(prepare: Callable[[NDArray], Any]) -> Prepare:
     return prepared
 
 
-def from_onnx_file(name: str, weights: str | None = None) -> Loaded:
-    """An ``.onnx`` file, prepared as torchvision does for ImageNet. Without gradients: bring a coarse map."""
-    if weights is not None:
-        raise ModelLoadError("`weights` must be left out for an .onnx file, which holds its own. Leave it out.")
+def onnx_model(name: str) -> OnnxModel:
+    """The model in an ``.onnx`` file, or one sentence why there is none."""
     path = Path(name).expanduser()
     if not path.is_file():
-        raise ModelLoadError(f"`model` must be an .onnx file; got {name!r}, which does not exist. Check the path.")
+        raise ModelLoadError(f"`model` must be an .onnx file; got {name!r}, which does not exist.")
     try:
-        model = from_onnx(path)
+        return from_onnx(path)
     except UsuError:
         raise
     except Exception as error:  # the runtime has a dozen exception classes of its own
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelLoadError(f"`model` must be an .onnx file; {path.name} cannot be read as one: {reason}") from error
+        raise ModelLoadError(
+            f"`model` must be an .onnx file; {path.name} cannot be read as one: {first_line(error)}"
+        ) from error
+
+
+def from_onnx_file(name: str, weights: str | None = None) -> Loaded:
+    """An ``.onnx`` file, prepared as torchvision does for ImageNet. Without gradients: bring a coarse map."""
+    if weights is not None:
+        raise ModelLoadError(f"`weights` must be left out for an .onnx file, which holds its own; got {weights}.")
+    model, file = onnx_model(name), Path(name).name
     shape = model.session.get_inputs()[0].shape
     if len(shape) != 4 or (isinstance(shape[1], int) and shape[1] != 3):
         raise ModelLoadError(
-            f"`model` must take pictures as B x 3 x H x W; {path.name} takes {shape}. "
+            f"`model` must take pictures as B x 3 x H x W; {file} takes {shape}. "
             "Wrap it in a Python function and pass 'file.py:function'."
         )
     height, width = (side if isinstance(side, int) else 224 for side in shape[2:])
     preparation = Preparation(crop=(height, width), resize=round(min(height, width) * 256 / 224))
-    probe = model(torch.zeros(1, 3, height, width))
-    return Loaded(path.name, model, preparation, imagenet_classes() if probe.shape[-1] == 1000 else None)
+    probe = _ran(file, lambda: model(torch.zeros(1, 3, height, width)))
+    return Loaded(file, model, preparation, imagenet_classes() if probe.shape[-1] == 1000 else None)
