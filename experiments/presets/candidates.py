@@ -16,10 +16,11 @@ from torch import Tensor
 
 import usu
 from usu.bench.contenders import Made
+from usu.operator.guided import follow_picture
 from usu.refine import unit_scale
 from usu.settings import Settings
 from usu.sources import pyramid
-from usu.spread import follow_picture, spread
+from usu.spread import spread
 
 
 def _made(scene: Any, field: Tensor, settings: Settings, spent: int, start: float, finer: Any = None) -> Made:

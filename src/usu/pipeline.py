@@ -18,9 +18,10 @@ from usu.forward.fills import Fill, fill_named
 from usu.forward.outputs import Link, Target
 from usu.inputs import Job, agree, displayable, jobs
 from usu.models.preparation import Geometry
-from usu.operator.arguments import partition_of
-from usu.operator.cells import Partition
-from usu.operator.redistribute import Budget, SoftPrior, cell_budgets, redistribute
+from usu.operator.budgets import Budget, SoftPrior
+from usu.operator.cells import Partition, partition_of
+from usu.operator.guided import follow_picture
+from usu.operator.redistribute import cell_budgets, redistribute
 from usu.refine import Refined, StopReason, refine
 from usu.results import Explanation, Upsampled, versions
 from usu.scorer import Scorer
@@ -28,7 +29,7 @@ from usu.segment import Segmenter, split
 from usu.settings import EXPLAIN_DEFAULT, PRESETS, UPSAMPLE_DEFAULT, Settings, settings_of
 from usu.sources import CoarseMap, coarse_map
 from usu.sources.finer import finer_maps, module_of
-from usu.spread import follow_picture, spread
+from usu.spread import spread
 from usu.types import Array, ArrayT, NDArray
 
 #: "As the preset has it", for settings in which None means something.

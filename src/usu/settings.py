@@ -10,7 +10,7 @@ from typing import Any, Literal
 from usu import _checks as check
 from usu.forward.fills import Fill
 from usu.forward.outputs import Link
-from usu.operator.redistribute import Budget, SoftPrior
+from usu.operator.budgets import Budget, SoftPrior
 from usu.segment import Segmenter, Slic
 
 #: A little smoothing, or segments fray along fur and grain.

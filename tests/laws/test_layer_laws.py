@@ -16,8 +16,9 @@ from tests.problems import grid_labels
 from tests.small_nets import Tower, counted, seeded
 from usu import segment
 from usu.forward import engine
+from usu.operator.base import layered
+from usu.operator.guided import follow_picture
 from usu.sources.finer import finer_maps
-from usu.spread import follow_picture, layered
 
 value = st.one_of(st.just(0.0), st.floats(-10, 10).map(lambda v: round(v, 3)))
 signs = st.sampled_from([lambda v: v, np.abs, lambda v: -np.abs(v)])

@@ -14,8 +14,8 @@ import usu
 from usu import score, segment
 from usu.forward import engine
 from usu.forward.fills import Constant
+from usu.operator.base import layered
 from usu.pipeline import explain, upsample
-from usu.spread import layered
 
 GENERATOR = torch.Generator().manual_seed(0)
 IMAGE = torch.rand(3, 16, 16, generator=GENERATOR)

@@ -13,10 +13,11 @@ import usu
 from tests.small_nets import Tokens, Tower, counted, seeded
 from usu import segment
 from usu.forward import engine
+from usu.operator.base import layered
+from usu.operator.guided import follow_picture
 from usu.pipeline import explain, upsample
 from usu.settings import PRESETS
 from usu.sources.finer import LEVELS, finer_maps
-from usu.spread import follow_picture, layered
 
 DRAW = torch.Generator().manual_seed(6)
 IMAGE = torch.rand(3, 32, 32, generator=DRAW)

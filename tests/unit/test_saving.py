@@ -13,7 +13,7 @@ from torch import nn
 import usu
 from usu import saving
 from usu.models import Geometry
-from usu.spread import follow_picture
+from usu.operator.guided import follow_picture
 
 FILES = ["manifest.json", "maps.npz", "overlay.png", "panel.png"]
 

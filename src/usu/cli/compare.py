@@ -37,7 +37,7 @@ def compare(
     from usu.plot import comparison
     from usu.settings import PRESETS
     from usu.sources import gradcam
-    from usu.upsamplers import BUILT_IN, Redistribution
+    from usu.upsamplers import BUILT_IN
 
     if out.exists():
         raise FileExistsError(f"`--out` must not exist yet; got {out}. Choose another name, or remove it.")
@@ -60,7 +60,7 @@ def compare(
         moved = np.abs(sums - mass).sum() / max(np.abs(mass).sum(), 1e-300)
         maps[name] = (field, f"moved {moved:.1%} of the mass; {evaluations} evaluations, {seconds:.1f} s")
 
-    kernels = [upsampler for upsampler in BUILT_IN if not isinstance(upsampler, Redistribution)]
+    kernels = [upsampler for upsampler in BUILT_IN if not upsampler.needs_scores]
     with run.bars(1, quiet=quiet) as bars:
         for upsampler in kernels:
             start = time.perf_counter()

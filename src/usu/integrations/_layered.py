@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from usu.forward import Model, Progress
-from usu.operator.arguments import partition_of
-from usu.operator.redistribute import SoftPrior, cell_budgets
+from usu.operator.budgets import SoftPrior
+from usu.operator.cells import partition_of
+from usu.operator.redistribute import cell_budgets
 from usu.pipeline import upsample
 from usu.results import Upsampled
 from usu.settings import Settings, settings_of

@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from usu import _checks as check
+from usu.types import Array
+
 #: A band or chunk of about this many pixels stays in the processor's cache while it is worked on.
 _CACHED_PIXELS = 1 << 21
 #: exp(-64) is far from the smallest number of single precision, so up to here 1 will do as everybody's maximum.
@@ -261,3 +264,44 @@ def share(field: Tensor, mass: Tensor, rate: Tensor, cells: Partition, *, unit: 
     if torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad):
         return _Share.apply(field, mass, rate, cells, unit)  # type: ignore[no-any-return, no-untyped-call]
     return cells.share(field.detach(), mass.detach(), rate, unit=unit)[0]
+
+
+def partition_of(coarse: Tensor, scores: Tensor, cells: Array | None) -> tuple[Partition, tuple[int, ...]]:
+    """The cells, and the leading dimensions of ``coarse``."""
+    if cells is None:
+        if coarse.ndim < 2 or scores.ndim < 2:
+            raise ValueError(
+                f"`coarse` and `scores` must have at least two dimensions, (..., h, w) and (..., H, W); got "
+                f"{check.shape(coarse)} and {check.shape(scores)}. For other lattices pass `cells`."
+            )
+        (h, w), (height, width) = coarse.shape[-2:], scores.shape[-2:]
+        if height < h or width < w:
+            raise ValueError(
+                f"`scores` must be at least as large as the grid of `coarse` ({h} x {w}); got {height} x {width}."
+            )
+        batch = tuple(coarse.shape[:-2])
+        _broadcastable(batch, tuple(scores.shape[:-2]), coarse, scores)
+        return Grid((h, w), (height, width), coarse.device), batch
+
+    labels = check.labels("cells", cells, like=coarse)
+    if coarse.ndim < 1 or scores.shape[scores.ndim - labels.ndim :] != labels.shape or scores.ndim < labels.ndim:
+        raise ValueError(
+            f"`cells` must have the shape of the lattice that `scores` ends with; got {check.shape(labels)} for scores "
+            f"of {check.shape(scores)}."
+        )
+    count = coarse.shape[-1]
+    if (high := int(labels.max())) >= count:
+        raise ValueError(f"`cells` must be labels from 0 to {count - 1}, one per value of `coarse`; got {high}.")
+    batch = tuple(coarse.shape[:-1])
+    _broadcastable(batch, tuple(scores.shape[: scores.ndim - labels.ndim]), coarse, scores)
+    return Labels(labels, count), batch
+
+
+def _broadcastable(left: tuple[int, ...], right: tuple[int, ...], coarse: Tensor, scores: Tensor) -> None:
+    try:
+        torch.broadcast_shapes(left, right)
+    except RuntimeError:
+        raise ValueError(
+            f"`scores` must have leading dimensions that broadcast with those of `coarse` ({check.shape(coarse)}); "
+            f"got {check.shape(scores)}."
+        ) from None
