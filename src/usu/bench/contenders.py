@@ -216,7 +216,7 @@ def _contenders(one: Any, evaluations: int, seed: int) -> Sequence[Contender]:
             f"`upsamplers` must not be driven by a score field; got {one.name}. Pass (name, usu.Settings(...)) and the "
             "scores are made for each picture."
         )
-    if isinstance(one, Upsampler):
+    if callable(one) and hasattr(one, "guarantees"):  # a plain upsampler need not say that it needs no scores
         return [Plain(one)]
     if callable(one) and hasattr(one, "name"):
         return [one]

@@ -105,17 +105,23 @@ def budgeted(mass: Tensor, field: Tensor, cells: Partition, budget: Literal["cel
         return mass
     hybrid = budget if isinstance(budget, Hybrid) else Hybrid(1.0, budget)
     soft, sizes = hybrid.soft, cells.sizes
-    # peak and log-mean-exp, in float64 from here on: K values
+    # K values, in float64 from here on
     top = cells.peak(field).double().where(sizes > 0, 0)
-    importance = top
+    above = field - cells.spread(top.to(field.dtype))
     if soft.importance == "logmeanexp":
-        above = (field - cells.spread(top).to(field.dtype)) / soft.temperature
-        mean = cells.total(above.exp()) / sizes.clamp(min=1)
+        mean = cells.total((above * _over(soft.temperature, field.dtype)).exp()) / sizes.clamp(min=1)
         importance = top + soft.temperature * mean.where(sizes > 0, 1).log()
+    else:  # adds zeros: what has a derivative is the mean of the pixels at the top
+        importance = top + cells.total(above.where(above == 0, 0)) / cells.total(above == 0).clamp(min=1)
     weight = sizes.double().expand_as(mass) if soft.prior == "area" else mass
     # the largest importance that has any weight, so that a cold Λ cannot underflow everywhere at once
     alive = importance.detach().where(weight.detach() != 0, -torch.inf).amax(1, keepdim=True)
-    weight = weight * ((importance - alive) / soft.temperature).clamp(max=0).exp()
+    weight = weight * ((importance - alive) * _over(soft.temperature, torch.float64)).clamp(max=0).exp()
     norm = weight.sum(1, keepdim=True)
-    redistributed = mass.sum(1, keepdim=True) * weight / norm.where(norm != 0, 1)
+    redistributed = mass.sum(1, keepdim=True) * (weight / norm.where(norm != 0, 1))
     return (1 - hybrid.gamma) * mass + hybrid.gamma * redistributed
+
+
+def _over(temperature: float, dtype: torch.dtype) -> float:
+    """1 / temperature, not more than ``dtype`` can hold: zero times it stays zero."""
+    return min(1 / temperature, torch.finfo(dtype).max)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,8 @@ def checked_potential(given: Callable[[Any], Any] | None, temperature: float, *,
         if not isinstance(value, Tensor) or value.shape != scores.shape:
             got = check.shape(value) if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"`potential` must return one value per score; got {got} for {check.shape(scores)}.")
-        if not bool(((value > 0) & value.isfinite()).all()):
+        low, high, _ = check.extremes(value)
+        if not 0 < low <= high < inf:
             raise ValueError("`potential` must be positive and finite on [0, 1]; got a value that is not.")
         return value.to(scores).log()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
+from math import exp, prod
 from typing import Any, Literal
 
 import torch
@@ -20,13 +20,13 @@ from torch import Tensor
 from usu import _checks as check
 from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior, budgeted, checked_budget
 from usu.operator.ceiling import at_ceiling
-from usu.operator.cells import Labels, Partition, partition_of, share
+from usu.operator.cells import Labels, Partition, centred, partition_of
 from usu.operator.potentials import Potential, checked_potential
+from usu.operator.share import share
 from usu.types import Array, ArrayT
 
-#: log of a base measure of zero: low enough that such a pixel gets exactly nothing while any other pixel of its cell
-#: can take mass, high enough that a cell made only of such pixels is still shared by score.
-_LOG_NOTHING = -1e4
+#: exp(-64) is far from the smallest number of single precision, so up to here 1 will do as everybody's maximum.
+_MILD_RATE = 64.0
 
 
 def redistribute(
@@ -94,10 +94,7 @@ def cell_budgets(
     tensor([4., 4.])
     """
     problem = _Problem.checked(coarse, scores, cells, 0.1, None, budget, None, signed, coarse_is, None)
-    if isinstance(problem.budget, SoftPrior):
-        raise ValueError("`budget` must give every cell a budget; got SoftPrior, which knows no cells.")
-    shares = sum(budgeted(mass, field, problem.cells, problem.budget) for mass, field in problem.parts())
-    return check.like_input(coarse)(torch.as_tensor(shares).reshape(*problem.batch, -1))  # type: ignore[no-any-return]
+    return check.like_input(coarse)(problem.budgets())  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -113,6 +110,12 @@ class _Problem:
     flip: bool
     max_gain: float | None
     batch: tuple[int, ...]
+    #: Whether there is negative mass.
+    negative: bool
+    #: Whether a rate up to `_MILD_RATE` cannot overflow: |a| · exp(rate) is the largest number on the way.
+    small: bool
+    #: Whether `torch.vmap` splits any of the tensors.
+    vmapped: bool
 
     @classmethod
     def checked(
@@ -134,12 +137,14 @@ class _Problem:
         check.choice("coarse_is", coarse_is, ("density", "mass"))
         if max_gain is not None:
             check.real_number("max_gain", max_gain, least=1)
-        check.finite("coarse", values)
-        check.in_unit_interval("scores", field)
+        found = check.finite("coarse", values)
+        vmapped = found.vmapped | check.in_unit_interval("scores", field).vmapped
         budget = checked_budget(budget)
         partition, batch = partition_of(values, field, cells)
-        lattice, sizes = partition.lattice, partition.sizes
-        lead = torch.broadcast_shapes(batch, field.shape[: field.ndim - len(lattice)])
+        lattice = partition.lattice
+        lead = batch
+        if (own := tuple(field.shape[: field.ndim - len(lattice)])) != batch:
+            lead = tuple(torch.broadcast_shapes(batch, own))
         dtype = torch.promote_types(torch.promote_types(values.dtype, field.dtype), torch.float32)
 
         def flat(name: str, given: Tensor) -> Tensor:
@@ -154,81 +159,110 @@ class _Problem:
 
         mass = values.double().flatten(len(batch)).expand(*lead, -1).reshape(prod(lead), -1)
         if coarse_is == "density":
-            mass = mass * sizes
-        elif mass.detach()[:, sizes == 0].any():
-            raise ValueError("`cells` must have a pixel for every mass in `coarse`; got masses without one.")
+            mass = partition.masses(mass)
+        else:
+            empty = (partition.sizes == 0).nonzero().flatten()
+            if len(empty) and check.extremes(mass.index_select(1, empty))[:2] != (0, 0):
+                raise ValueError("`cells` must have a pixel for every mass in `coarse`; got masses without one.")
         prior = None
         if base is not None:
             prior = check.as_tensor("base", base, like=values)
             # a signed prior guides each sign of mass with its own part
-            (check.finite if isinstance(budget, SoftPrior) else check.non_negative)("base", prior)
+            wanted = check.finite if isinstance(budget, SoftPrior) else check.non_negative
+            vmapped |= wanted("base", prior).vmapped
             prior = flat("base", prior)
         return cls(
             mass, flat("scores", field), partition, checked_potential(potential, temperature, like=scores), budget,
-            prior, signed == "flip", max_gain, tuple(lead),
+            prior, signed == "flip", max_gain, lead, found.low < 0,
+            max(-found.low, found.high) * exp(_MILD_RATE) < torch.finfo(dtype).max, vmapped,
         )  # fmt: skip
 
     def solve(self) -> Tensor:
         """The pixel map, (*batch, *lattice)."""
-        slope = self.potential.slope
+        slope = self._slope
         if isinstance(self.budget, SoftPrior):
             result = self._over_whole_lattice(self.budget)
         elif self.budget == "cell" and slope is not None and self.base is None:
             # a cell has one sign, and flipping a straight line is a change of its slope: no copy of the scores is made
-            down = self.flip & (self.mass.detach() < 0)
-            rate = self.mass.new_tensor(slope)
-            result = self._shared(self.scores, self.mass, rate.where(~down, -rate) if down.any() else rate, unit=True)
+            rate: float | Tensor = slope
+            if self.negative and self.flip:
+                down = self.mass.detach() < 0
+                rate = torch.full_like(self.mass, slope).where(~down, -slope)
+            result = self._shared(self.scores, self.mass, rate, mild=self.small and not self.negative)
         else:
-            one = self.mass.new_ones(())
             result = torch.as_tensor(
                 sum(
-                    self._shared(self._logits(field), budgeted(mass, field, self.cells, self.budget), one)
-                    for mass, field in self.parts()
+                    self._shared(
+                        self._logits(down, self.base), budgeted(mass, self._attracting(down), self.cells, self.budget)
+                    )
+                    for mass, down in self.parts()
                 )
             )
         return result.reshape(*self.batch, *self.cells.lattice)
 
-    def parts(self) -> list[tuple[Tensor, Tensor]]:
-        """(mass, scores that attract it), one pair per sign that occurs."""
-        if not (self.mass.detach() < 0).any():
-            return [(self.mass, self.scores)]
-        return [
-            (self.mass.clamp(min=0), self.scores),
-            (self.mass.clamp(max=0), 1 - self.scores if self.flip else self.scores),
-        ]
+    def budgets(self) -> Tensor:
+        """M̃_k, (*batch, K)."""
+        if isinstance(self.budget, SoftPrior):
+            raise ValueError("`budget` must give every cell a budget; got SoftPrior, which knows no cells.")
+        parts = [budgeted(mass, self._attracting(down), self.cells, self.budget) for mass, down in self.parts()]
+        return torch.stack(parts).sum(0).reshape(*self.batch, -1)
 
-    def _logits(self, field: Tensor, base: Tensor | None = None, exponent: float = 1.0) -> Tensor:
-        """log φ(Φ) + exponent · log b."""
-        base = self.base if base is None else base
+    def parts(self) -> list[tuple[Tensor, bool]]:
+        """(mass, whether low scores attract it), one pair per sign that occurs."""
+        if not self.negative:
+            return [(self.mass, False)]
+        return [(self.mass.clamp(min=0), False), (self.mass.clamp(max=0), self.flip)]
+
+    @property
+    def _slope(self) -> float | None:
+        """Of log φ, not more than the numbers can hold."""
         slope = self.potential.slope
-        logits = field * slope if slope is not None else self.potential.log(field)
-        if base is None or exponent == 0:
+        return None if slope is None else min(slope, torch.finfo(self.scores.dtype).max)
+
+    def _attracting(self, down: bool) -> Tensor:
+        return 1 - self.scores if down else self.scores
+
+    def _logits(self, down: bool, prior: Tensor | None, exponent: float = 1.0) -> Tensor:
+        """log φ(Φ) + exponent · log b, with -inf for a pixel that gets nothing and inf for one that is full."""
+        prior = None if exponent == 0 else prior
+        if prior is not None:
+            there = prior > 0
+            # pixels without base get nothing as long as those with one can hold the cell's mass; else these are full
+            count = self.cells.total(there)
+            enough = count > 0 if self.max_gain is None else self.max_gain * count >= self.cells.sizes
+            enough = self.cells.spread(enough)
+        if self._slope is None:
+            logits = self.potential.log(self._attracting(down))
+        else:
+            among = None if prior is None else there == enough
+            logits = centred(-self.scores if down else self.scores, self._slope, self.cells, among)
+        if prior is None:
             return logits
-        # log(where(...)): a zero base must not send an infinite slope backwards
-        log_base = base.where(base > 0, 1).log().where(base > 0, _LOG_NOTHING)
-        return logits + exponent * log_base.to(logits.dtype)
+        logits = logits + exponent * prior.where(there, 1).log()
+        return logits.masked_fill(~there & enough, -torch.inf).masked_fill(there & ~enough, torch.inf)
 
     def _over_whole_lattice(self, soft: SoftPrior) -> Tensor:
         everything = Labels(torch.zeros(self.cells.lattice, dtype=torch.int64, device=self.scores.device), 1)
         whole = replace(self, cells=everything)
         result = torch.zeros_like(self.scores)
         spatial = tuple(range(1, self.scores.ndim))
-        for sign, (mass, field) in zip((1, -1), self.parts(), strict=False):
+        for sign, (mass, down) in zip((1, -1), self.parts(), strict=False):
             if self.base is not None:
                 prior = (sign * self.base).clamp(min=0)
             else:
-                prior = self.cells.spread(mass / self.cells.sizes.clamp(min=1)).abs()
+                prior = self.cells.spread((mass / self.cells.sizes.clamp(min=1)).to(self.scores.dtype)).abs()
             prior = prior + soft.floor * prior.amax(spatial, keepdim=True)
-            logits = self._logits(field, prior.to(field.dtype), soft.exponent)
-            result = result + whole._shared(logits, mass.sum(1, keepdim=True), mass.new_ones(()))
+            logits = whole._logits(down, prior, soft.exponent)
+            result = result + whole._shared(logits, mass.sum(1, keepdim=True))
         return result
 
-    def _shared(self, field: Tensor, mass: Tensor, rate: Tensor, *, unit: bool = False) -> Tensor:
+    def _shared(self, field: Tensor, mass: Tensor, rate: float | Tensor = 1.0, *, mild: bool = False) -> Tensor:
         if self.max_gain is None:
-            return share(field, mass, rate, self.cells, unit=unit)
-        logits = field * self.cells.spread(rate.expand_as(mass).to(field.dtype))
+            mild = mild and isinstance(rate, float) and rate <= _MILD_RATE
+            return share(field, mass, rate, self.cells, mild=mild, vmapped=self.vmapped)
+        logits = field if isinstance(rate, float) and rate == 1 else centred(field, rate, self.cells)
         full = at_ceiling(logits.detach(), self.cells, self.max_gain)
         ceiling = self.max_gain / self.cells.sizes.clamp(min=1).double()
         left = (1 - ceiling * self.cells.total(full)).clamp(min=0)
-        rest = share(logits.masked_fill(full, 2 * _LOG_NOTHING), mass * left, mass.new_ones(()), self.cells)
+        rest = share(logits.masked_fill(full, -torch.inf), mass * left, 1.0, self.cells, vmapped=self.vmapped)
         return self.cells.spread(mass * ceiling).to(rest.dtype).where(full, rest)

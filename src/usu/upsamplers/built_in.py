@@ -216,11 +216,11 @@ class Redistribution:
         return cell_budgets(coarse, found, budget=self.budget, signed=self.signed)
 
     def _scores(self, scores: Array | None, size: tuple[int, int]) -> Array:
-        wanted = f"`scores` must be given for {self.name}, {size[0]} x {size[1]} in [0, 1] like the picture"
-        if scores is None:
-            raise ValueError(f"{wanted}; got None.")
-        if tuple(scores.shape) != size:
-            raise ValueError(f"{wanted}; got {check.shape(check.any_tensor('scores', scores))}.")
+        if scores is None or tuple(scores.shape) != size:
+            got = scores if scores is None else check.shape(check.any_tensor("scores", scores))
+            raise ValueError(
+                f"`scores` must be given for {self.name}, {size[0]} x {size[1]} like the picture, in [0, 1]; got {got}."
+            )
         return scores
 
 
