@@ -26,7 +26,7 @@ KNEE = 0.5
 UNEVEN = 0.5
 #: Side of the grid of random numbers that the weights are smoothed from.
 LUMPS = 6
-#: `usu.upsamplers` that read the score field as their picture.
+#: `usu.upsamplers` that read no picture.
 UPSAMPLERS = tuple(
     usu.upsamplers.by_name(name) for name in ("nearest", "bilinear", "bicubic", "lanczos3", "usu", "usu-iwmr-area")
 )
@@ -112,7 +112,7 @@ def bounds(
 
 
 def _bound(number: int, truth: Tensor, scores: Tensor, grid: int, upsampler: usu.types.Upsampler) -> Bound:
-    pixel_map = upsampler(cell_means(truth[None], grid)[0], scores)
+    pixel_map = upsampler(cell_means(truth[None], grid)[0], scores, scores)
     errors = usu.alpha_beta_errors(pixel_map, truth)
     imbalance = usu.mass_imbalance(pixel_map, truth, (grid, grid))
     shares = [float(part.sum() / truth.sum()) for part in (imbalance.excess, imbalance.deficit, *errors)]

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from usu.metrics.error_maps import alpha_beta_errors as alpha_beta_errors
     from usu.metrics.error_maps import mass_imbalance as mass_imbalance
     from usu.operator import potentials as potentials
+    from usu.operator.budgets import Hybrid as Hybrid
+    from usu.operator.budgets import SoftIWMR as SoftIWMR
+    from usu.operator.budgets import SoftPrior as SoftPrior
     from usu.operator.interpolate import interpolate as interpolate
-    from usu.operator.redistribute import Hybrid as Hybrid
-    from usu.operator.redistribute import SoftIWMR as SoftIWMR
-    from usu.operator.redistribute import SoftPrior as SoftPrior
     from usu.operator.redistribute import cell_budgets as cell_budgets
     from usu.operator.redistribute import redistribute as redistribute
     from usu.pipeline import explain as explain
@@ -53,8 +53,9 @@ _FROM = {
     "usu.forward": "fills",
     "usu.metrics.error_maps": "alpha_beta_errors mass_imbalance",
     "usu.operator": "potentials",
+    "usu.operator.budgets": "Hybrid SoftIWMR SoftPrior",
     "usu.operator.interpolate": "interpolate",
-    "usu.operator.redistribute": "Hybrid SoftIWMR SoftPrior cell_budgets redistribute",
+    "usu.operator.redistribute": "cell_budgets redistribute",
     "usu.pipeline": "explain upsample",
     "usu.refine": "StopReason boundary_segments heterogeneity merge mixing",
     "usu.results": "Explanation Upsampled",

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from math import isfinite, isnan
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -108,29 +109,71 @@ def shape(tensor: torch.Tensor) -> str:
     return " x ".join(str(n) for n in tensor.shape) or "()"
 
 
-def finite(name: str, tensor: torch.Tensor) -> None:
+class Extremes(NamedTuple):
+    """The lowest and the highest number of a tensor, NaN where there is one in it."""
+
+    low: float
+    high: float
+    #: Whether the tensor is one that `torch.vmap` splits; the numbers are those of the whole.
+    vmapped: bool = False
+
+
+class _Extremes(torch.autograd.Function):
+    """Both numbers of a tensor whatever transform is at work on it."""
+
+    @staticmethod
+    def forward(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.stack(torch.aminmax(tensor))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _Extremes.apply(tensor), None  # type: ignore[no-untyped-call]
+
+
+def extremes(tensor: torch.Tensor) -> Extremes:
+    """One pass over a tensor.
+
+    >>> extremes(torch.tensor([2.0, -1.0]))
+    Extremes(low=-1.0, high=2.0, vmapped=False)
+    """
+    plain = tensor.detach()
+    low, high = torch.aminmax(plain)
+    try:
+        return Extremes(low.item(), high.item())
+    except RuntimeError:  # inside torch.vmap no tensor has a number
+        low, high = _Extremes.apply(plain)  # type: ignore[no-untyped-call]
+        return Extremes(low.item(), high.item(), vmapped=True)
+
+
+def finite(name: str, tensor: torch.Tensor) -> Extremes:
     """No NaN, no infinity."""
-    low, high = (float(v) for v in torch.aminmax(tensor.detach()))
-    if not (np.isfinite(low) and np.isfinite(high)):
-        kind = "NaN" if np.isnan(low) or np.isnan(high) else "infinity"
+    found = extremes(tensor)
+    if not (isfinite(found.low) and isfinite(found.high)):
+        kind = "NaN" if isnan(found.low) or isnan(found.high) else "infinity"
         raise ValueError(f"`{name}` must be finite; got {kind}.")
+    return found
 
 
-def in_unit_interval(name: str, tensor: torch.Tensor) -> None:
-    """All of [0, 1], nothing else. One pass: a NaN comes out of aminmax as NaN."""
-    low, high = (float(v) for v in torch.aminmax(tensor.detach()))
-    if np.isnan(low) or np.isnan(high):
-        raise ValueError(f"`{name}` must be finite; got NaN.")
-    if low < 0 or high > 1:
-        raise ValueError(f"`{name}` must lie in [0, 1]; got values from {low:.4g} to {high:.4g}.")
+def in_unit_interval(name: str, tensor: torch.Tensor) -> Extremes:
+    """All of [0, 1], nothing else."""
+    found = extremes(tensor)
+    if not (found.low >= 0 and found.high <= 1):
+        if isnan(found.low) or isnan(found.high):
+            raise ValueError(f"`{name}` must be finite; got NaN.")
+        raise ValueError(f"`{name}` must lie in [0, 1]; got values from {found.low:.4g} to {found.high:.4g}.")
+    return found
 
 
-def non_negative(name: str, tensor: torch.Tensor) -> None:
+def non_negative(name: str, tensor: torch.Tensor) -> Extremes:
     """Finite and nowhere below zero."""
-    finite(name, tensor)
-    low = float(tensor.detach().min())
-    if low < 0:
-        raise ValueError(f"`{name}` must be non-negative; got {low:.4g}.")
+    found = finite(name, tensor)
+    if found.low < 0:
+        raise ValueError(f"`{name}` must be non-negative; got {found.low:.4g}.")
+    return found
 
 
 def whole_number(name: str, value: int, *, least: int = 0, most: int | None = None) -> int:

@@ -14,8 +14,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu._checks import as_numpy
 from usu.models import Loaded
-from usu.operator.arguments import partition_of
-from usu.operator.cells import Partition
+from usu.operator.cells import Partition, partition_of
 from usu.sources import CoarseMap
 from usu.types import Array, NDArray
 

@@ -20,10 +20,11 @@ from usu.forward import engine as engine_of
 from usu.forward.runtime import Runtime, RuntimeName, runtime
 from usu.inputs import Input, agree, call_of, displayable, model_of
 from usu.models.preparation import Geometry
-from usu.operator.arguments import partition_of
 from usu.operator.base import layered, painted, with_trace
+from usu.operator.budgets import SoftPrior
+from usu.operator.cells import partition_of
 from usu.operator.guided import follow_picture
-from usu.operator.redistribute import SoftPrior, cell_budgets, redistribute
+from usu.operator.redistribute import cell_budgets, redistribute
 from usu.refine import StopReason, refine
 from usu.results import Explanation, Upsampled, versions
 from usu.score.scorer import Scorer

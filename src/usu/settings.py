@@ -11,8 +11,7 @@ from usu import _checks as check
 from usu.forward.fills import Fill, fill_named
 from usu.forward.outputs import Link, checked_link
 from usu.forward.runtime import RUNTIMES, RuntimeName
-from usu.operator.potentials import checked_potential
-from usu.operator.redistribute import Budget, SoftPrior, checked_budget, checked_gain
+from usu.operator.budgets import Budget, SoftPrior, checked_budget
 from usu.segment import Segmenter, Slic
 
 #: A little smoothing, or segments fray along fur and grain.
@@ -88,9 +87,11 @@ class Settings:
             )
         fill_named(self.fill)
         checked_link(self.link, None)
-        checked_potential(self.potential)
+        if self.potential is not None and not callable(self.potential):
+            raise TypeError(f"`potential` must be a function of scores; got {type(self.potential).__name__}.")
         checked_budget(self.budget)
-        checked_gain(self.max_gain)
+        if self.max_gain is not None:
+            check.real_number("max_gain", self.max_gain, least=1)
         if self.base is not None:
             check.choice("base", self.base, ("bilinear", "layers"))
         if self.evaluations is not None:

@@ -29,10 +29,10 @@ GUARANTEES: tuple[Guarantee, ...] = ("D1", "D1-G", "mass", "D2", "D3", "D4", "D4
 
 @runtime_checkable
 class Upsampler(Protocol):
-    """Coarse map and picture in, pixel map out.
+    """Coarse map, picture and scores in, pixel map out.
 
-    ``picture`` is H x W (x 3) in [0, 1] and fixes the size. An operator driven by scores reads the score field from
-    it; one guided by the picture looks at its brightness; a plain kernel takes only its size.
+    ``picture`` is H x W (x 3) in [0, 1] and fixes the size. ``scores`` is H x W in [0, 1]; only those with
+    ``needs_scores`` read it.
     """
 
     @property
@@ -43,5 +43,9 @@ class Upsampler(Protocol):
     def guarantees(self) -> frozenset[Guarantee]:
         """What it promises, so that it can be tested."""
 
-    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+    @property
+    def needs_scores(self) -> bool:
+        """Whether it must be given scores."""
+
+    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """Upsample ``coarse`` (..., h, w) to the size of ``picture``."""

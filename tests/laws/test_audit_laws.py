@@ -3,53 +3,57 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
 
 import usu
+from usu.auditor import AuditReport
 from usu.types import GUARANTEES, Upsampler
 from usu.upsamplers import BUILT_IN, by_name
 
-ALL = {upsampler.name: upsampler for upsampler in BUILT_IN}
+
+@cache
+def report_of(name: str) -> AuditReport:
+    """One measurement for all tests; reports are values."""
+    return usu.audit(by_name(name))
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_declared_guarantee_is_kept(name: str) -> None:
-    report = usu.audit(ALL[name])
+@pytest.mark.parametrize("up", BUILT_IN, ids=lambda u: u.name)
+def test_every_declared_guarantee_is_kept(up: Upsampler) -> None:
+    assert isinstance(up, Upsampler)
+    report = report_of(up.name)
     assert report.ok, str(report)
-    for finding in report.findings:
-        assert finding.declared == (finding.guarantee in ALL[name].guarantees)
-
-
-def test_usu_passes_all_seven() -> None:
-    report = usu.audit(by_name("usu"), trials=50, seed=7)
-    assert [f.verdict for f in report.findings] == ["holds"] * 7
+    assert {f.guarantee for f in report.findings if f.declared} == up.guarantees
+    if up.name == "usu":
+        assert [f.verdict for f in report.findings] == ["holds"] * 7
 
 
 class Offender:
     """USU with something planted in it; it declares what USU declares."""
 
     guarantees = by_name("usu").guarantees
+    needs_scores = True
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def budgets(self, coarse: np.ndarray, picture: np.ndarray) -> np.ndarray:
-        return usu.cell_budgets(coarse, picture)
+    def budgets(self, coarse: np.ndarray, picture: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        return usu.cell_budgets(coarse, scores)
 
-    def __call__(self, coarse: np.ndarray, picture: np.ndarray) -> np.ndarray:
+    def __call__(self, coarse: np.ndarray, picture: np.ndarray, scores: np.ndarray) -> np.ndarray:
         match self.name:
             case "leaks":  # 0.1 % of every cell goes to the next one
-                return usu.redistribute(0.999 * coarse + 0.001 * np.roll(coarse, 1, axis=1), picture)
+                return usu.redistribute(0.999 * coarse + 0.001 * np.roll(coarse, 1, axis=1), scores)
             case "swaps":
-                result = usu.redistribute(coarse, picture)
+                result = usu.redistribute(coarse, scores)
                 result[0, [0, 1]] = result[0, [1, 0]]
                 return result
             case "power":
-                return usu.redistribute(coarse, picture, potential=usu.potentials.power(2))
+                return usu.redistribute(coarse, scores, potential=usu.potentials.power(2))
             case "neighbour":  # shares a cell by scores that a neighbour cell has a say in
-                return usu.redistribute(coarse, 0.99 * picture + 0.01 * np.roll(picture, -1, axis=1))
+                return usu.redistribute(coarse, 0.99 * scores + 0.01 * np.roll(scores, -1, axis=1))
         raise AssertionError(self.name)
 
 
@@ -58,7 +62,7 @@ class Offender:
     [("leaks", "D1", "D2"), ("swaps", "D2", "D1"), ("power", "D3", "D1"), ("neighbour", "D4", "D1")],
 )
 def test_planted_offenders_are_caught(offender: str, caught: str, innocent: str) -> None:
-    report = usu.audit(Offender(offender))
+    report = usu.audit(Offender(offender), trials=15)
     assert not report.ok
     assert report[caught].broken, str(report)
     assert not report[innocent].broken, str(report)
@@ -67,10 +71,12 @@ def test_planted_offenders_are_caught(offender: str, caught: str, innocent: str)
         trial = report[caught].trial
         assert trial is not None
         assert trial.about in str(report)
+    if offender == "leaks":
+        assert len(report.figure().axes) >= 6
 
 
 def test_the_input_that_shows_it_shows_it() -> None:
-    finding = usu.audit(by_name("bilinear"))["D1"]
+    finding = report_of("bilinear")["D1"]
     trial = finding.trial
     result = usu.interpolate(trial.coarse, trial.scores.shape, "bilinear")
     np.testing.assert_array_equal(result, finding.pixel_map)
@@ -78,57 +84,51 @@ def test_the_input_that_shows_it_shows_it() -> None:
 
 
 def test_bilinear_moves_mass_between_cells_and_keeps_the_total_at_integer_factors() -> None:
-    report = usu.audit(by_name("bilinear"))
+    report = report_of("bilinear")
     assert 0.025 < report.profile.moved_smooth < 0.125
     assert 0.125 < report.profile.moved_rectified < 0.325
     assert report.profile.total_error_divisible < 1e-12
-    assert not report["D1"].holds
-    assert not report["D2"].holds
-    assert report["D3"].holds is None
-    assert not report["D4"].holds
+    assert [report[g].holds for g in ("D1", "D2", "D3", "D4")] == [False, False, None, False]
 
 
 def test_area_iwmr_uses_only_the_total_of_the_coarse_map() -> None:
-    assert usu.audit(by_name("usu-iwmr-area")).profile.coarse_sensitivity < 1e-12
-    assert usu.audit(by_name("usu-iwmr-mass")).profile.coarse_sensitivity > 0.1
+    assert report_of("usu-iwmr-area").profile.coarse_sensitivity < 1e-12
+    assert report_of("usu-iwmr-mass").profile.coarse_sensitivity > 0.1
 
 
-def test_a_bare_function_is_audited_too() -> None:
+def test_bare_functions_of_two_or_three_arguments_are_audited_too() -> None:
     def repeat(coarse: np.ndarray, picture: np.ndarray) -> np.ndarray:
         return usu.redistribute(coarse, np.full_like(picture, 0.5))
 
-    report = usu.audit(repeat)
-    assert report.name == "repeat"
-    assert report.ok
-    assert report["D1"].holds
-    assert not any(f.declared for f in report.findings)
+    def by_score(coarse: np.ndarray, picture: np.ndarray, scores: np.ndarray | None = None) -> np.ndarray:
+        return usu.redistribute(coarse, scores)
+
+    plain, driven = usu.audit(repeat, trials=3), usu.audit(by_score, trials=3)
+    assert (plain.name, driven.name) == ("repeat", "by_score")
+    assert plain.ok
+    assert not any(f.declared for f in plain.findings)
+    assert (plain["D1"].holds, plain["D3"].holds) == (True, None)
+    assert (driven["D1"].holds, driven["D3"].holds) == (True, True)
 
 
-def test_report_as_dictionary_survives_json() -> None:
-    report = usu.audit(by_name("bicubic"), trials=5)
-    data = json.loads(json.dumps(report.to_dict()))
+def test_report_as_dictionary_survives_json_and_comes_out_again() -> None:
+    first, second = (usu.audit(by_name("bicubic"), trials=5, seed=3) for _ in range(2))
+    assert first.to_dict() == second.to_dict()
+    data = json.loads(json.dumps(first.to_dict()))
     assert set(data["findings"]) == set(GUARANTEES)
     assert data["findings"]["D1"]["verdict"] == "violated"
-    assert np.array(data["findings"]["D1"]["input"]["coarse"]).shape == report["D1"].trial.coarse.shape
-
-
-def test_reports_are_reproducible() -> None:
-    first, second = (usu.audit(by_name("usu"), trials=6, seed=3).to_dict() for _ in range(2))
-    assert first == second
-
-
-def test_figures() -> None:
-    broken = usu.audit(Offender("leaks"), trials=5).figure()
-    assert len(broken.axes) >= 6
-    assert usu.audit(by_name("usu"), trials=5).figure().axes
+    assert np.array(data["findings"]["D1"]["input"]["coarse"]).shape == first["D1"].trial.coarse.shape
+    assert first.figure().axes
 
 
 @pytest.mark.parametrize(
     ("upsampler", "kind", "sentence"),
     [
-        (3, TypeError, r"^`upsampler` must be callable as \(coarse, picture\) -> pixel map; got int\. Wrap it\.$"),
-        (lambda c, p: c, ValueError, r"^`upsampler` must return a map of the picture's size \(56, 56\); got \(7, 7\)"),
-        (lambda c, p: p * np.nan, ValueError, r"^`upsampler` must return finite values; got NaN or infinity"),
+        (3, TypeError, r"`upsampler` .*\(coarse, picture, scores=None\).*; got int"),
+        (lambda image: image, TypeError, r"`upsampler` .*\(coarse, picture, scores=None\).*; got .*\(image\)"),
+        (lambda a, b, c, d: a, TypeError, r"`upsampler` .*\(coarse, picture, scores=None\).*; got .*\(a, b, c, d\)"),
+        (lambda c, p: c, ValueError, r"`upsampler` .*\(56, 56\); got \(7, 7\)"),
+        (lambda c, p: p * np.nan, ValueError, r"`upsampler` .*; got NaN or infinity"),
     ],
 )
 def test_bad_upsamplers(upsampler: object, kind: type[Exception], sentence: str) -> None:
@@ -137,10 +137,5 @@ def test_bad_upsamplers(upsampler: object, kind: type[Exception], sentence: str)
 
 
 def test_no_trials() -> None:
-    with pytest.raises(ValueError, match=r"^`trials` must be at least 1; got 0\. The default is 25\.$"):
+    with pytest.raises(ValueError, match=r"`trials` .*; got 0"):
         usu.audit(by_name("nearest"), trials=0)
-
-
-def test_built_ins_are_upsamplers() -> None:
-    assert all(isinstance(upsampler, Upsampler) for upsampler in BUILT_IN)
-    assert len(ALL) == len(BUILT_IN)

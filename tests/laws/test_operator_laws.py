@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -282,6 +285,68 @@ def test_the_ceiling_is_water_filling(p: Problem, gain: float) -> None:
             low, high = (c, high) if np.minimum(c * phi, gain / n).sum() < 1 else (low, c)
         expected = p.masses[k] * np.minimum(high * phi, gain / n)
         np.testing.assert_allclose(result[inside], expected, rtol=1e-6)
+
+
+def twin(p: Problem, base: np.ndarray, gain: float, flip: bool) -> np.ndarray:
+    """The definition cell by cell in 80 bits: the scores' differences over the temperature, then water-filling."""
+    result = np.zeros(p.scores.shape, dtype=np.longdouble)
+    for k in np.unique(p.labels):
+        inside = p.labels == k
+        scores, prior = p.scores[inside].astype(np.longdouble), base[inside].astype(np.longdouble)
+        mass = p.values[k].astype(np.longdouble) * scores.size
+        if mass < 0 and flip:
+            scores = -scores
+        ceiling = np.longdouble(gain) / scores.size
+        share, left = np.zeros_like(scores), np.longdouble(1)
+        for there in (prior > 0, prior == 0):  # where there is no base only what the others cannot hold
+            weigh = np.where(prior[there] > 0, prior[there], 1)
+            own, free = np.zeros(int(there.sum()), dtype=np.longdouble), np.ones(int(there.sum()), dtype=bool)
+            while free.any() and left > 0:
+                logs = (scores[there] - scores[there][free].max()) / np.longdouble(p.temperature) + np.log(weigh)
+                phi = np.where(free, np.exp(np.minimum(logs - logs[free].max(), 0)), 0)
+                trial = left * phi / phi.sum()
+                over = free & (trial > ceiling)
+                if not over.any():
+                    own[free] = trial[free]
+                    left = np.longdouble(0)
+                    break
+                own[over] = ceiling
+                left -= ceiling * int(over.sum())
+                free &= ~over
+            share[there] = own
+        result[inside] = mass * share
+    return result
+
+
+@hypothesis.settings(max_examples=150)
+@given(
+    p=problems(temperatures=(1e-300, 1e300), dtypes=("float64", "float32"), kinds=("continuous", "segments", "binary")),
+    size=st.floats(-25, 25),
+    gain=st.sampled_from([np.inf, 1.0, 1.5, 4.0]),
+    zeros=st.sampled_from([0.0, 0.5, 0.95, None]),
+    flip=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_extremes_against_the_definition_in_80_bits(
+    p: Problem, size: float, gain: float, zeros: float | None, flip: bool, seed: int
+) -> None:
+    """Any temperature, mass, sign, ceiling and base with zeros, relative to the cell's mass.
+
+    Under a ceiling, logits are rounded relative to the highest score of the cell: eps / temperature of each other.
+    """
+    p = replace(p, coarse=(p.coarse * 10**size).astype(p.coarse.dtype))
+    rng = np.random.default_rng(seed)
+    kept = rng.random(p.scores.shape) >= (zeros or 0)
+    base = np.where(kept, 1 if zeros is None else rng.random(p.scores.shape), 0).astype(p.scores.dtype)
+    given_base = {} if zeros is None else {"base": base}
+    limit = {} if gain == np.inf else {"max_gain": gain}
+    found = usu_map(p, signed="flip" if flip else "literal", **given_base, **limit)
+    assert np.isfinite(found).all()
+    eps = float(np.finfo(p.scores.dtype).eps)
+    tolerance = 200 * eps * (1 if gain == np.inf else 1 + 1 / p.temperature)
+    assert worst(found - twin(p, base, gain, flip), p.masses[p.labels]) <= tolerance
+    exact = 1e-12 if p.scores.dtype == np.float64 else 1e-6
+    assert worst(p.sums(found) - p.masses, p.masses) <= exact
 
 
 @given(problems(signs=("positive",), kinds=("constant",)), st.integers(0, 2**32 - 1))

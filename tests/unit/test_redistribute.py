@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import usu
 
@@ -120,25 +122,67 @@ GRADIENTS = {
     "power": {"potential": usu.potentials.power(2)},
     "log odds": {"potential": usu.potentials.log_odds(0.5)},
     "own potential": {"potential": lambda s: 1 + s**2},
-    "masses": {"coarse_is": "mass"},
 }
 
 
+#: Four cells of odd shapes, and one without a pixel.
+LABELS = torch.arange(20).reshape(4, 5) * 7 % 11 // 3
+
+
+def derivative_case(seed: int, labelled: bool, settings: dict[str, object]) -> tuple[Callable, tuple[Tensor, ...]]:
+    """`usu.redistribute` of a coarse map of both signs, scores and a base, and these three."""
+    draw = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(*((5,) if labelled else (2, 2)), generator=draw, dtype=torch.float64) - 0.4
+    scores = 0.1 + 0.8 * torch.rand(4, 5, generator=draw, dtype=torch.float64)
+    base = 0.1 + torch.rand(4, 5, generator=draw, dtype=torch.float64)
+    settings = {"cells": LABELS if labelled else None, "temperature": 0.3, **settings}
+    return lambda a, s, b: usu.redistribute(a, s, base=b, **settings), (coarse, scores, base)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("labelled", [False, True], ids=["grid", "labels"])
 @pytest.mark.parametrize("settings", GRADIENTS.values(), ids=GRADIENTS)
-def test_gradients(settings: dict[str, object]) -> None:
-    generator = torch.Generator().manual_seed(0)
-    coarse = (torch.rand(2, 3, 3, generator=generator, dtype=torch.float64) - 0.4).requires_grad_()
-    scores = (0.1 + 0.8 * torch.rand(2, 7, 8, generator=generator, dtype=torch.float64)).requires_grad_()
-    base = (0.1 + torch.rand(2, 7, 8, generator=generator, dtype=torch.float64)).requires_grad_()
-    assert torch.autograd.gradcheck(lambda a, s: usu.redistribute(a, s, **settings), (coarse, scores))
-    assert torch.autograd.gradcheck(lambda a, s, b: usu.redistribute(a, s, base=b, **settings), (coarse, scores, base))
+def test_derivatives_in_both_directions_and_of_second_order(settings: dict[str, object], labelled: bool) -> None:
+    function, given = derivative_case(0, labelled, settings)
+    inputs = tuple(one.clone().requires_grad_() for one in given)
+    assert torch.autograd.gradcheck(function, inputs, check_forward_ad=True, fast_mode=True)
+    assert torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
 
 
-def test_gradients_through_labels() -> None:
-    cells = torch.randint(0, 4, (5, 6), generator=torch.Generator().manual_seed(0))
-    coarse = torch.rand(5, dtype=torch.float64, requires_grad=True)
-    scores = torch.rand(5, 6, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda a, s: usu.redistribute(a, s, cells=cells), (coarse, scores))
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("labelled", [False, True], ids=["grid", "labels"])
+@pytest.mark.parametrize("with_base", [False, True])
+@pytest.mark.parametrize("settings", GRADIENTS.values(), ids=GRADIENTS)
+def test_the_transforms_of_torch_func(settings: dict[str, object], with_base: bool, labelled: bool) -> None:
+    based, given = derivative_case(1, labelled, settings)
+    cells = LABELS if labelled else None
+
+    def plain(a: Tensor, s: Tensor, b: Tensor) -> Tensor:
+        return usu.redistribute(a, s, cells=cells, **{"temperature": 0.3, **settings})
+
+    function = based if with_base else plain
+    inputs = tuple(one.clone().requires_grad_() for one in given)
+    expected = torch.autograd.functional.jacobian(function, inputs)
+    for transform in (torch.func.jacrev, torch.func.jacfwd):
+        for one, two in zip(transform(function, (0, 1, 2))(*given), expected, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-11)
+    stacks = tuple(torch.stack([one, one.flip(-1) * 0.9]) for one in given)
+    pairs = [tuple(one[i] for one in stacks) for i in range(2)]
+    torch.testing.assert_close(torch.vmap(function)(*stacks), torch.stack([function(*one) for one in pairs]))
+    gradient = torch.func.grad(lambda a, s, b: function(a, s, b).pow(3).sum(), (0, 1, 2))
+    for i, one in enumerate(pairs):
+        for many, single in zip(torch.vmap(gradient)(*stacks), gradient(*one), strict=True):
+            torch.testing.assert_close(many[i], single)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_tangent_is_not_lost() -> None:
+    (function, given), step = derivative_case(2, False, {}), 1e-6
+    direction = tuple(torch.ones_like(one) * torch.arange(one.shape[-1]) for one in given)
+    _, tangent = torch.func.jvp(function, given, direction)
+    up, down = (function(*(x + e * step * d for x, d in zip(given, direction, strict=True))) for e in (1, -1))
+    assert tangent.abs().max() > 0.1
+    torch.testing.assert_close(tangent, (up - down) / (2 * step), rtol=1e-6, atol=1e-8)
 
 
 def test_asking_for_a_gradient_does_not_change_the_numbers() -> None:
@@ -212,3 +256,38 @@ def test_d1_from_one_pixel_to_a_whole_picture_per_cell(
         mass = coarse.astype(dtype).astype(np.float64).ravel() * np.bincount(cells)
         sums = np.bincount(cells, result.ravel().astype(np.float64))
         assert (np.abs(sums - mass) <= tolerance * np.abs(mass)).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int16"])
+def test_labels_of_any_integer_type(dtype: str) -> None:
+    labels, scores, coarse = LABELS.numpy(), np.random.default_rng(0).random((4, 5)), np.arange(5.0)
+    expected = usu.redistribute(coarse, scores, cells=labels)
+    np.testing.assert_array_equal(usu.redistribute(coarse, scores, cells=labels.astype(dtype)), expected)
+    of_torch = usu.redistribute(
+        torch.from_numpy(coarse), torch.from_numpy(scores), cells=LABELS.to(getattr(torch, dtype))
+    )
+    np.testing.assert_array_equal(of_torch.numpy(), expected)
+
+
+def test_cold_temperatures_keep_the_mass_and_the_zeros_of_a_base() -> None:
+    scores = torch.tensor([[0.0, 0.5, 1.0]])
+    capped = usu.redistribute(torch.tensor([[-1.0]]), scores, temperature=1e-5, max_gain=2.0)
+    assert capped.tolist() == [[-2, -1, 0]]
+    based = usu.redistribute(torch.tensor([[1.0]]), scores, temperature=9e-5, base=torch.tensor([[1.0, 1.0, 0.0]]))
+    assert based.tolist() == [[0, 3, 0]]
+    for temperature in (1e-30, 1e-300):  # one over it is more than float32 can hold
+        coldest = usu.redistribute(
+            torch.tensor([[1.0]]), scores, temperature=temperature, budget=usu.SoftIWMR(temperature)
+        )
+        assert coldest.tolist() == [[0, 0, 3]]
+
+
+def test_large_masses_do_not_overflow_on_the_way() -> None:
+    low = torch.zeros(4, 4)
+    assert torch.equal(usu.redistribute(torch.tensor([[1e13]]), low, temperature=1 / 60), low + 1e13)
+    for size in (1e-200, 1e200):  # the product of two masses is more or less than float64 can hold
+        coarse, scores = np.array([[size, 2 * size]]), np.array([[0.2, 0.4, 0.6, 0.8]])
+        found = usu.redistribute(coarse, scores, budget=usu.SoftIWMR(prior="mass"))
+        np.testing.assert_allclose(
+            found / size, usu.redistribute(coarse / size, scores, budget=usu.SoftIWMR(prior="mass"))
+        )

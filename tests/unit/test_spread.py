@@ -9,12 +9,9 @@ import torch
 from torch import Tensor
 
 import usu
-from usu.operator import base as module
-from usu.operator import guided
-from usu.operator.base import layered
-from usu.operator.guided import follow_picture
+from usu.operator.base import FLOOR, OF_COARSE, OF_FINER, layered
+from usu.operator.guided import RADII_PER_SIDE, follow_picture, guided_filter
 from usu.pipeline import map_of
-from usu.upsamplers.filters import guided_filter
 
 DRAW = torch.Generator().manual_seed(4)
 PICTURE = torch.rand(20, 28, 3, generator=DRAW, dtype=torch.float64).numpy()
@@ -32,15 +29,13 @@ def normal(*shape: int) -> Tensor:
 def naive(smooth: np.ndarray, finer: list[np.ndarray]) -> np.ndarray:
     """Pixel by pixel, for one map."""
     height, width = smooth.shape
-    exponents = [module._OF_COARSE, *module._OF_FINER]
+    exponents = [OF_COARSE, *OF_FINER]
     maps = [np.abs(smooth), *(np.maximum(usu.interpolate(level, (height, width), "bilinear"), 0) for level in finer)]
     tops = [one.max() or 1.0 for one in maps]
     result = np.empty_like(smooth)
     for y in range(height):
         for x in range(width):
-            factors = [
-                (one[y, x] / top + module._FLOOR) ** e for one, top, e in zip(maps, tops, exponents, strict=False)
-            ]
+            factors = [(one[y, x] / top + FLOOR) ** e for one, top, e in zip(maps, tops, exponents, strict=False)]
             result[y, x] = -factors[0] if smooth[y, x] < 0 else math.prod(factors)
     return result
 
@@ -69,7 +64,7 @@ def test_a_finer_map_of_zeros_and_one_against_the_target_say_nothing():
     smooth, fine = normal(20, 28).abs(), normal(9, 14)
     expected = layered(smooth, [fine.abs() * 0])
     assert torch.equal(layered(smooth, [-fine.abs()]), expected)
-    assert torch.allclose(expected / layered(smooth, []), torch.tensor(module._FLOOR).double() ** module._OF_FINER[0])
+    assert torch.allclose(expected / layered(smooth, []), torch.tensor(FLOOR).double() ** OF_FINER[0])
     assert torch.isfinite(layered(smooth * 0, [fine])).all()
 
 
@@ -79,7 +74,7 @@ def test_a_finer_map_of_zeros_and_one_against_the_target_say_nothing():
 def test_follow_picture_is_a_guided_filter_and_a_stretch():
     scores = torch.stack([SCORES, SCORES**3, torch.full_like(SCORES, 0.25)])
     found = follow_picture(scores, PICTURE)
-    radius = max(1, round(20 / guided._RADII_PER_SIDE))
+    radius = max(1, round(20 / RADII_PER_SIDE))
     for one, field in zip(found[:2], scores, strict=False):
         smooth = guided_filter(field.numpy(), PICTURE, radius=radius)
         expected = (smooth - smooth.min()) / (smooth.max() - smooth.min())
@@ -90,7 +85,7 @@ def test_follow_picture_is_a_guided_filter_and_a_stretch():
 
 
 def test_its_windows_grow_with_the_picture():
-    size = 3 * guided._RADII_PER_SIDE
+    size = 3 * RADII_PER_SIDE
     picture = torch.rand(size, size + 40, 3, generator=DRAW, dtype=torch.float64).numpy()
     scores = torch.rand(1, size, size + 40, generator=DRAW, dtype=torch.float64)
     smooth = guided_filter(scores[0].numpy(), picture, radius=3)

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from skimage import data
 
 from usu.operator import potentials
+from usu.operator.base import own_sign
+from usu.operator.budgets import Hybrid, SoftIWMR, SoftPrior
+from usu.operator.guided import guided_filter
 from usu.operator.interpolate import interpolate
-from usu.operator.redistribute import Hybrid, SoftIWMR, SoftPrior
 from usu.types import GUARANTEES, Upsampler
 from usu.upsamplers import (
     BUILT_IN,
@@ -25,9 +27,9 @@ from usu.upsamplers import (
     SegmentPooled,
     by_name,
 )
-from usu.upsamplers.filters import guided_filter, joint_bilateral, mass_corrected, own_sign, segment_pooled
+from usu.upsamplers.filters import joint_bilateral, mass_corrected, segment_pooled
 
-SCORE_DRIVEN = tuple(u for u in BUILT_IN if isinstance(u, Redistribution))
+SCORE_DRIVEN = tuple(u for u in BUILT_IN if u.needs_scores)
 GUIDED = tuple(by_name(n) for n in ("guided", "guided-corrected", "joint-bilateral", "segment-pooled"))
 
 
@@ -60,23 +62,23 @@ def cell_sums(field: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
 def measure_d1(up: Upsampler, coarse: torch.Tensor, scores: torch.Tensor) -> float:
     labels = labels_of(tuple(coarse.shape), tuple(scores.shape))
     mass = coarse.flatten() * torch.bincount(labels.flatten())
-    return float((cell_sums(up(coarse, scores), tuple(coarse.shape)) - mass).abs().max() / mass.abs().max())
+    return float((cell_sums(up(coarse, scores, scores), tuple(coarse.shape)) - mass).abs().max() / mass.abs().max())
 
 
 def measure_d1g(up: Upsampler, coarse: torch.Tensor, scores: torch.Tensor) -> float:
-    budgets = up.budgets(coarse, scores)
-    error = cell_sums(up(coarse, scores), tuple(coarse.shape)) - budgets
+    budgets = up.budgets(coarse, scores, scores)
+    error = cell_sums(up(coarse, scores, scores), tuple(coarse.shape)) - budgets
     return float(error.abs().max() / budgets.abs().max())
 
 
 def measure_mass(up: Upsampler, coarse: torch.Tensor, scores: torch.Tensor) -> float:
     spread = coarse.flatten()[labels_of(tuple(coarse.shape), tuple(scores.shape))]
-    return float((up(coarse, scores).sum() - spread.sum()).abs() / spread.abs().sum())
+    return float((up(coarse, scores, scores).sum() - spread.sum()).abs() / spread.abs().sum())
 
 
 def measure_d2(up: Upsampler, coarse: torch.Tensor, scores: torch.Tensor) -> float:
     """The largest fall of the map from one score of a cell to the next higher one."""
-    result, labels = up(coarse, scores), labels_of(tuple(coarse.shape), tuple(scores.shape))
+    result, labels = up(coarse, scores, scores), labels_of(tuple(coarse.shape), tuple(scores.shape))
     worst = 0.0
     for k in range(coarse.numel()):
         values = result[labels == k][scores[labels == k].argsort()]
@@ -87,7 +89,7 @@ def measure_d2(up: Upsampler, coarse: torch.Tensor, scores: torch.Tensor) -> flo
 
 def measure_d3(up: Upsampler, coarse: torch.Tensor, scores: torch.Tensor) -> float:
     """How unequal |d log map / d score| is, over all gaps in all cells."""
-    result, labels = up(coarse, scores), labels_of(tuple(coarse.shape), tuple(scores.shape))
+    result, labels = up(coarse, scores, scores), labels_of(tuple(coarse.shape), tuple(scores.shape))
     slopes = []
     for k in range(coarse.numel()):
         values, own = result[labels == k], scores[labels == k]
@@ -106,17 +108,22 @@ def changed_outside(coarse: torch.Tensor, scores: torch.Tensor, cell: int) -> tu
     return other.reshape(coarse.shape), scores.where(inside, 1 - scores / 2)
 
 
+def again(up: Upsampler, changed: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    coarse, scores = changed
+    return up(coarse, scores, scores)
+
+
 def measure_d4(up: Upsampler, coarse: torch.Tensor, scores: torch.Tensor) -> float:
     cell = coarse.numel() // 2
     inside = labels_of(tuple(coarse.shape), tuple(scores.shape)) == cell
-    before, after = up(coarse, scores)[inside], up(*changed_outside(coarse, scores, cell))[inside]
+    before, after = up(coarse, scores, scores)[inside], again(up, changed_outside(coarse, scores, cell))[inside]
     return float((before - after).abs().max() / before.abs().max().clamp(min=1e-9))
 
 
 def measure_d4_prime(up: Upsampler, coarse: torch.Tensor, scores: torch.Tensor) -> float:
     cell = coarse.numel() // 2
     inside = labels_of(tuple(coarse.shape), tuple(scores.shape)) == cell
-    before, after = up(coarse, scores)[inside], up(*changed_outside(coarse, scores, cell))[inside]
+    before, after = up(coarse, scores, scores)[inside], again(up, changed_outside(coarse, scores, cell))[inside]
     return float((before / before.sum() - after / after.sum()).abs().max())
 
 
@@ -152,7 +159,7 @@ def signed_map(seed: int, grid: tuple[int, int], sign: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("up", "guarantee"), DECLARED, ids=lambda v: getattr(v, "name", v))
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(grid=GRIDS, extra=EXTRA, seed=SEEDS, sign=SIGNS)
 def test_what_is_declared_holds(up, guarantee, grid, extra, seed, sign) -> None:
     if guarantee in getattr(up, "for_one_sign", ()) and sign == "both":
@@ -179,11 +186,11 @@ def test_by_area_two_signs_mix_two_softmaxes(up: Redistribution, guarantee: str)
 
 @pytest.mark.parametrize("up", [u for u in BUILT_IN if "D1" in u.guarantees], ids=lambda u: u.name)
 @given(grid=GRIDS, extra=EXTRA, seed=SEEDS, sign=SIGNS)
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_d1_in_float32(up, grid, extra, seed, sign) -> None:
     coarse = signed_map(seed, grid, sign).float()
     scores = scores_like(seed + 1, (grid[0] + extra[0], grid[1] + extra[1])).float()
-    sums = cell_sums(up(coarse, scores).double(), grid)
+    sums = cell_sums(up(coarse, scores, scores).double(), grid)
     mass = coarse.double().flatten() * torch.bincount(labels_of(grid, tuple(scores.shape)).flatten())
     assert ((sums - mass).abs() <= 1e-6 * mass.abs()).all()
 
@@ -215,19 +222,19 @@ def test_built_ins_are_upsamplers_with_different_names() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"`name` must be a built-in upsampler; got 'spline'\. Choose one of nearest"):
+    with pytest.raises(ValueError, match=r"`name` must be one of nearest.*; got 'spline'"):
         by_name("spline")
 
 
 @pytest.mark.parametrize("up", BUILT_IN, ids=lambda u: u.name)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_library_dtype_and_leading_dimensions(up, dtype: str) -> None:
     coarse = draw(0, 2, 1, 3, 4).to(getattr(torch, dtype))
     picture = scores_like(1, (10, 9))
-    result = up(coarse, picture.to(torch.float32))
+    result = up(coarse, picture.float(), picture.float())
     assert (result.shape, result.dtype) == ((2, 1, 10, 9), coarse.dtype)
-    torch.testing.assert_close(result[1, 0], up(coarse[1, 0], picture.float()))
-    array = up(coarse.numpy(), picture.float().numpy())
+    torch.testing.assert_close(result[1, 0], up(coarse[1, 0], picture.float(), picture.float()))
+    array = up(coarse.numpy(), picture.float().numpy(), picture.float().numpy())
     assert isinstance(array, np.ndarray)
     assert array.dtype == dtype
     np.testing.assert_array_equal(array, result.numpy())
@@ -236,31 +243,45 @@ def test_library_dtype_and_leading_dimensions(up, dtype: str) -> None:
 @pytest.mark.parametrize("up", BUILT_IN, ids=lambda u: u.name)
 def test_differentiable_in_the_coarse_map(up) -> None:
     coarse = draw(0, 2, 3).abs().add(0.1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda c: up(c, scores_like(1, (6, 7))), coarse)
+    scores = scores_like(1, (4, 5))
+    assert torch.autograd.gradcheck(lambda c: up(c, scores, scores), coarse)
 
 
-@pytest.mark.parametrize("up", [u for u in BUILT_IN if u not in SCORE_DRIVEN], ids=lambda u: u.name)
-def test_colour_pictures(up) -> None:
-    picture = data.chelsea()[::8, ::8] / 255
-    assert up(draw(0, 5, 7), torch.from_numpy(picture)).shape == picture.shape[:2]
+def test_colour_pictures_go_to_all_and_scores_only_to_those_that_need_them() -> None:
+    coarse, picture = draw(0, 5, 7), torch.from_numpy(data.chelsea()[::12, ::12] / 255)
+    size = tuple(picture.shape[:2])
+    scores, others = scores_like(1, size), scores_like(2, size)
+    for up in BUILT_IN:
+        found = up(coarse, picture, scores)
+        assert found.shape == size
+        assert torch.equal(found, up(coarse, picture, others)) != up.needs_scores
+        if up.needs_scores:  # and these read nothing else
+            assert torch.equal(found, up(coarse, 1 - picture, scores))
+        else:
+            assert torch.equal(found, up(coarse, picture))
 
 
 @pytest.mark.parametrize("up", SCORE_DRIVEN, ids=lambda u: u.name)
-def test_scores_are_asked_for_where_a_colour_picture_came(up) -> None:
-    for ask in (up, up.budgets):
-        with pytest.raises(ValueError, match=r"`picture` must be the score field itself.*got 8 x 9 x 3\. Pass"):
-            ask(draw(0, 2, 2), torch.rand(8, 9, 3))
+def test_missing_scores_are_asked_for(up) -> None:
+    coarse, picture = draw(0, 2, 2), torch.rand(8, 9, 3)
+    for ask in (up, up.budgets, MassCorrected(up)):
+        if ask == MassCorrected(up):
+            assert ask.needs_scores
+        with pytest.raises(ValueError, match=r"`scores` must be given .*8 x 9.*; got None"):
+            ask(coarse, picture)
+        with pytest.raises(ValueError, match=r"`scores` must be given .*8 x 9.*; got 9 x 8"):
+            ask(coarse, picture, torch.rand(9, 8))
 
 
 def test_the_soft_prior_has_no_budgets_to_tell() -> None:
     with pytest.raises(ValueError, match="SoftPrior"):
-        by_name("usu-soft-prior").budgets(draw(0, 2, 2), scores_like(0, (4, 4)))
+        by_name("usu-soft-prior").budgets(draw(0, 2, 2), torch.zeros(4, 4), scores_like(0, (4, 4)))
 
 
 def test_bilinear_base_with_equal_scores_is_mass_corrected_bilinear() -> None:
     coarse, even = draw(0, 4, 3), torch.full((13, 14), 0.5, dtype=torch.float64)
     torch.testing.assert_close(
-        Redistribution(bilinear_base=True)(coarse, even), MassCorrected(Kernel("bilinear"))(coarse, even)
+        Redistribution(bilinear_base=True)(coarse, even, even), MassCorrected(Kernel("bilinear"))(coarse, even)
     )
 
 
@@ -272,66 +293,56 @@ def test_the_soft_prior_follows_the_bilinear_map_of_each_sign() -> None:
         mass.clamp(*limits).sum() * smooth.clamp(*limits) / smooth.clamp(*limits).sum()
         for limits in ((0, None), (None, 0))
     )
-    torch.testing.assert_close(up(coarse, even), expected)
+    torch.testing.assert_close(up(coarse, even, even), expected)
 
 
-@pytest.mark.parametrize("up", BUILT_IN, ids=lambda u: u.name)
-@pytest.mark.parametrize(
-    ("coarse", "picture", "error", "message"),
-    [
-        (
-            torch.ones(4, 4),
-            torch.rand(4, 3),
-            ValueError,
-            r"must be at least as large as the grid of `coarse` \(4 x 4\)",
-        ),
-        (torch.ones(2, 2), torch.rand(5, 4, 4), ValueError, "`picture` must be.*H x W.*; got 5 x 4 x 4"),
-        (torch.ones(2, 2), [[0.5]], TypeError, "`picture` must be a numpy array or a torch tensor; got list"),
-        (torch.full((2, 2), math.nan), torch.rand(4, 4), ValueError, "`coarse` must be finite; got NaN"),
-        (torch.ones(2), torch.rand(4, 4), ValueError, "`coarse`.* must "),
-        (torch.ones(2, 2, dtype=torch.int32), torch.rand(4, 4), TypeError, "`coarse` must hold floating-point"),
-    ],
-    ids=["too small", "shape", "list", "nan", "one dimension", "integers"],
-)
-def test_bad_input_to_any_of_them(up, coarse, picture, error, message) -> None:
-    with pytest.raises(error, match=message):
-        up(coarse, picture)
+BAD = {
+    "too small": (torch.ones(4, 4), torch.rand(4, 3), ValueError, "`picture` .*`coarse`.*4 x 4.*; got 4 x 3"),
+    "shape": (torch.ones(2, 2), torch.rand(5, 4, 4), ValueError, "`picture` .*H x W.*; got 5 x 4 x 4"),
+    "list": (torch.ones(2, 2), [[0.5]], TypeError, "`picture` .*; got list"),
+    "nan": (torch.full((2, 2), math.nan), torch.rand(4, 4), ValueError, "`coarse` .*; got NaN"),
+    "one dimension": (torch.ones(2), torch.rand(4, 4), ValueError, "`coarse` .*; got 2"),
+    "integers": (torch.ones(2, 2, dtype=torch.int32), torch.rand(4, 4), TypeError, "`coarse` .*; got torch.int32"),
+}
 
 
-@pytest.mark.parametrize("up", GUIDED, ids=lambda u: u.name)
-def test_a_picture_that_guides_must_lie_in_the_unit_interval(up) -> None:
-    with pytest.raises(ValueError, match=r"`picture` must lie in \[0, 1\]; got values from 0 to 255"):
-        up(torch.ones(2, 2), torch.tensor([[0.0, 255.0], [3.0, 4.0]]))
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_to_any_of_them(case: str) -> None:
+    coarse, picture, error, message = BAD[case]
+    for up in BUILT_IN:
+        with pytest.raises(error, match=message):
+            up(coarse, picture, torch.rand(4, 4))
+
+
+def test_a_picture_that_guides_must_lie_in_the_unit_interval_and_on_the_same_device() -> None:
+    for up in GUIDED:
+        with pytest.raises(ValueError, match=r"`picture` .*\[0, 1\]; got values from 0 to 255"):
+            up(torch.ones(2, 2), torch.tensor([[0.0, 255.0], [3.0, 4.0]]))
+        with pytest.raises(ValueError, match=r"`picture` .*device.*; got meta"):
+            up(torch.ones(2, 2), torch.empty(6, 6, device="meta"))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda c, p: guided_filter(c, p, radius=0), "`radius` must be a whole number of at least 1; got 0"),
-        (lambda c, p: guided_filter(c, p, eps=0), "`eps` must be greater than 0; got 0"),
-        (lambda c, p: joint_bilateral(c, p, sigma_space=-1), "`sigma_space` must be greater than 0; got -1"),
-        (lambda c, p: joint_bilateral(c, p, sigma_range=0), "`sigma_range` must be greater than 0; got 0"),
-        (lambda c, p: joint_bilateral(c, p, reach=1.5), "`reach` must be a whole number of at least 0; got 1.5"),
-        (lambda c, p: segment_pooled(c, p, count=0), "`count` must be a whole number of at least 1; got 0"),
-        (lambda c, p: segment_pooled(c, p, compactness=0), "`compactness` must be greater than 0; got 0"),
-        (
-            lambda c, p: segment_pooled(c, p, segments=torch.zeros(3, 3, dtype=torch.int64)),
-            r"`segments` must have the size of `picture` \(6 x 6\); got 3 x 3",
-        ),
-        (lambda c, p: mass_corrected(torch.ones(2, 6, 6), c), r"`pixel_map` must be .* \(2 x 2\); got 2 x 6 x 6"),
-        (lambda c, p: mass_corrected(torch.ones(1, 6), c), "`pixel_map` must be at least as large as the grid"),
-        (lambda c, p: mass_corrected(p * math.nan, c), "`pixel_map` must be finite; got NaN"),
-        (lambda c, p: Kernel("nearest")(c, p), "`mode` must be one of 'bilinear'.*; got 'nearest'"),
+        (lambda c, p: guided_filter(c, p, radius=0), "`radius` .*; got 0"),
+        (lambda c, p: guided_filter(c, p, eps=0), "`eps` .*; got 0"),
+        (lambda c, p: joint_bilateral(c, p, sigma_space=-1), "`sigma_space` .*; got -1"),
+        (lambda c, p: joint_bilateral(c, p, sigma_range=0), "`sigma_range` .*; got 0"),
+        (lambda c, p: joint_bilateral(c, p, reach=1.5), "`reach` .*; got 1.5"),
+        (lambda c, p: segment_pooled(c, p, count=0), "`count` .*; got 0"),
+        (lambda c, p: segment_pooled(c, p, compactness=0), "`compactness` .*; got 0"),
+        (lambda c, p: segment_pooled(c, p, segments=torch.zeros(3, 3).long()), r"`segments` .*6 x 6.*; got 3 x 3"),
+        (lambda c, p: segment_pooled(c, p, segments=p), r"`segments` .*; got torch\.float32"),
+        (lambda c, p: mass_corrected(torch.ones(2, 6, 6), c), r"`pixel_map` .*2 x 2.*; got 2 x 6 x 6"),
+        (lambda c, p: mass_corrected(torch.ones(1, 6), c), "`pixel_map` .*; got 1 x 6"),
+        (lambda c, p: mass_corrected(p * math.nan, c), "`pixel_map` .*; got NaN"),
+        (lambda c, p: Kernel("nearest")(c, p), "`mode` .*; got 'nearest'"),
     ],
 )
 def test_bad_settings(call, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         call(torch.ones(2, 2), torch.full((6, 6), 0.5))
-
-
-def test_segments_must_be_integers() -> None:
-    with pytest.raises(TypeError, match=r"`segments` must hold integer labels; got torch\.float32"):
-        segment_pooled(torch.ones(2, 2), torch.full((6, 6), 0.5), segments=torch.zeros(6, 6))
 
 
 # --- the rivals' formulas
@@ -489,12 +500,6 @@ def test_segments_follow_the_picture() -> None:
     result = segment_pooled(torch.tensor([[0.0, 1.0]]), picture, count=8)
     assert len(result.unique()) > 2
     assert not set(result[:, :14].flatten().tolist()) & set(result[:, 14:].flatten().tolist())
-
-
-def test_a_picture_on_another_device_is_refused() -> None:
-    for up in GUIDED:
-        with pytest.raises(ValueError, match=r"`picture` must be on the same device as `coarse` \(cpu\); got meta"):
-            up(torch.ones(2, 2), torch.empty(6, 6, device="meta"))
 
 
 def test_a_guided_map_follows_an_edge_of_the_picture() -> None:

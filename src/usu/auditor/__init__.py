@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
+from usu import _checks as check
+from usu import metrics
 from usu.auditor import measures
 from usu.auditor.report import AuditReport, Finding, Profile
 from usu.auditor.trials import Trial, coarse_map, disturbed, score_field, trials
@@ -20,13 +22,13 @@ TOLERANCE: dict[Guarantee, float] = {g: 1e-4 if g == "D3" else 1e-6 for g in GUA
 
 
 def audit(
-    upsampler: Upsampler | Callable[[Any, Any], Any], *, trials: int = 25, climbs: int = 10, seed: int = 0
+    upsampler: Upsampler | Callable[..., Any], *, trials: int = 25, climbs: int = 10, seed: int = 0
 ) -> AuditReport:
-    """Search for the worst violation of D1 to D4 by any callable ``(coarse, picture) -> pixel map``.
+    """Search for the worst violation of D1 to D4 by any ``(coarse, picture, scores=None) -> pixel map``.
 
-    The picture handed over is grey, H x W in [0, 1], and its brightness is the score field: an operator driven by
-    scores reads it as such, one guided by pictures sees a picture, a kernel takes its size. ``name`` and
-    ``guarantees`` are read where the callable has them; one that declares D1-G must have ``budgets(coarse, picture)``.
+    The picture is grey, H x W in [0, 1], and its brightness is the scores, so one that follows the picture has a chance
+    to keep D2. A function of ``(coarse, picture)`` will do. ``name`` and ``guarantees`` are read where there are any;
+    one that declares D1-G must have ``budgets``, called in the same way.
 
     Args:
         upsampler: what to audit; gets float64 numpy arrays.
@@ -39,12 +41,7 @@ def audit(
     >>> report["D1"].verdict, report["D3"].verdict
     ('violated', 'not applicable')
     """
-    if not callable(upsampler):
-        raise TypeError(
-            f"`upsampler` must be callable as (coarse, picture) -> pixel map; got {type(upsampler).__name__}. Wrap it."
-        )
-    if trials < 1:
-        raise ValueError(f"`trials` must be at least 1; got {trials}. The default is 25.")
+    check.whole_number("trials", trials, least=1)
     auditor = _Auditor(upsampler, np.random.default_rng(seed))
     findings = auditor.findings(trials, climbs)
     name = getattr(upsampler, "name", getattr(upsampler, "__name__", type(upsampler).__name__))
@@ -54,8 +51,9 @@ def audit(
 class _Auditor:
     """The upsampler under audit and the generator of its inputs."""
 
-    def __init__(self, upsampler: Callable[[Any, Any], Any], rng: np.random.Generator) -> None:
+    def __init__(self, upsampler: Callable[..., Any], rng: np.random.Generator) -> None:
         self.upsampler = upsampler
+        self.arguments = _arguments(upsampler)
         self.rng = rng
         self.declared: frozenset[Guarantee] = frozenset(getattr(upsampler, "guarantees", ()))
         self.divisible_total = 0.0
@@ -63,19 +61,16 @@ class _Auditor:
 
     def run(self, coarse: NDArray, scores: NDArray) -> NDArray:
         """One call, checked."""
-        result = self.upsampler(coarse.copy(), scores.copy())
-        if isinstance(result, torch.Tensor):
-            result = result.detach().cpu().numpy()
-        result = np.asarray(result, dtype=np.float64)
+        given = (coarse.copy(), scores.copy(), scores.copy())
+        result = np.asarray(check.as_numpy(self.upsampler(*given[: self.arguments])), dtype=np.float64)
         if result.shape != scores.shape:
             raise ValueError(
                 f"`upsampler` must return a map of the picture's size {scores.shape}; got {result.shape} for a coarse "
-                f"map of {coarse.shape}. Return (H, W) for (h, w)."
+                f"map of {coarse.shape}."
             )
         if not np.isfinite(result).all():
             raise ValueError(
-                f"`upsampler` must return finite values; got NaN or infinity for a coarse map of {coarse.shape}. "
-                "Look for a division by zero in it."
+                f"`upsampler` must return finite values; got NaN or infinity for a coarse map of {coarse.shape}."
             )
         return result
 
@@ -83,9 +78,10 @@ class _Auditor:
         """How badly one map shows one guarantee violated; NaN where the question does not apply."""
         match guarantee:
             case "D1":
-                return measures.cell_mass_error(result, trial)
+                return metrics.mass_error(result, trial.coarse)
             case "D1-G" if "D1-G" in self.declared:
-                budgets = self.upsampler.budgets(trial.coarse, trial.scores)  # type: ignore[attr-defined]
+                given = (trial.coarse, trial.scores, trial.scores)
+                budgets = self.upsampler.budgets(*given[: self.arguments])  # type: ignore[attr-defined]
                 return measures.budget_error(result, trial, budgets)
             case "mass":
                 return measures.total_mass_error(result, trial)
@@ -135,10 +131,11 @@ class _Auditor:
             for _ in range(8):
                 trial = Trial(coarse_map(kind, (7, 7), rng), score_field("segments", (224, 224), rng), kind)
                 result = self.run(trial.coarse, trial.scores)
-                shares.append(measures.moved_mass(result, trial))
+                # what moved is missing in one cell and too much in another: half of the differences is the share
+                shares.append(metrics.moved_mass(result, trial.coarse) / 2)
                 if kind == "smooth":
                     seams.append(measures.seam_energy(result, trial))
-                    gains.append(measures.largest_gain(result, trial))
+                    gains.append(metrics.largest_gain(result, trial.coarse))
                     sensitivities.append(measures.coarse_sensitivity(self.run, trial, rng))
         return Profile(
             moved_smooth=float(np.mean(moved["smooth"])),
@@ -149,3 +146,20 @@ class _Auditor:
             largest_gain=float(max(gains)),
             coarse_sensitivity=float(np.mean(sensitivities)),
         )
+
+
+def _arguments(upsampler: Callable[..., Any]) -> int:
+    """How many of (coarse, picture, scores) it takes: three or two."""
+    if callable(upsampler):
+        try:
+            signature = inspect.signature(upsampler)
+        except ValueError:  # written in C, and silent about it
+            return 3
+        for count in (3, 2):
+            try:
+                signature.bind(*range(count))
+            except TypeError:
+                continue
+            return count
+    got = f"one called as {signature}" if callable(upsampler) else type(upsampler).__name__
+    raise TypeError(f"`upsampler` must be callable as (coarse, picture, scores=None) -> pixel map; got {got}.")

@@ -15,11 +15,6 @@ Run = Callable[[NDArray, NDArray], NDArray]
 _TINY = 1e-300
 
 
-def cell_mass_error(result: NDArray, trial: Trial) -> float:
-    """D1: the largest relative error of a cell's mass; a cell of no mass is measured against the mean mass."""
-    return metrics.mass_error(result, trial.coarse)
-
-
 def budget_error(result: NDArray, trial: Trial, budgets: NDArray) -> float:
     """D1-G: the same against the budgets the upsampler says it gives."""
     return metrics.mass_error(result, np.asarray(budgets, dtype=float).ravel(), cells=trial.labels, coarse_is="mass")
@@ -30,19 +25,12 @@ def total_mass_error(result: NDArray, trial: Trial) -> float:
     return float(abs(result.sum() - trial.masses.sum()) / (np.abs(trial.masses).sum() + _TINY))
 
 
-def moved_mass(result: NDArray, trial: Trial) -> float:
-    """1/2 Σ_k |cell sum - M_k| / Σ_k |M_k|: the share of the mass that sits in another cell than before."""
-    return metrics.moved_mass(result, trial.coarse) / 2
-
-
 def disorder(result: NDArray, trial: Trial) -> float:
     """D2: the largest amount by which a pixel exceeds one of its cell with at least its score, relative to the cell."""
     worst = 0.0
     for values, scores in _cells(trial, result, trial.scores):
-        order = np.lexsort(
-            (-values, scores)
-        )  # of equal scores the largest value first: equal scores must get equal shares
-        ordered = values[order]
+        # of equal scores the largest value first: equal scores must get equal shares
+        ordered = values[np.lexsort((-values, scores))]
         fall = np.maximum.accumulate(ordered) - ordered
         worst = max(worst, float(fall.max() / (np.abs(values).max() + _TINY)))
     return worst
@@ -106,11 +94,6 @@ def seam_energy(result: NDArray, trial: Trial) -> float:
     """Mean squared jump across cell borders between pixels of one score, over the mean square of the map."""
     segments = np.unique(trial.scores, return_inverse=True)[1].reshape(trial.scores.shape)
     return metrics.seam_energy(result, trial.labels, segments)
-
-
-def largest_gain(result: NDArray, trial: Trial) -> float:
-    """Largest density relative to the mean density of the coarse map's own cell; cells without mass are left out."""
-    return metrics.largest_gain(result, trial.coarse)
 
 
 def coarse_sensitivity(run: Run, trial: Trial, rng: np.random.Generator) -> float:

@@ -89,7 +89,7 @@ class AuditReport:
         for finding in self.findings:
             if finding.guarantee == guarantee:
                 return finding
-        raise KeyError(f"`guarantee` must be one of {', '.join(GUARANTEES)}; got {guarantee!r}. Check the spelling.")
+        raise KeyError(f"`guarantee` must be one of {', '.join(GUARANTEES)}; got {guarantee!r}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and strings, with the inputs that show the worst cases."""

@@ -19,7 +19,7 @@ SIZES = (((7, 7), (56, 56)), ((4, 6), (30, 25)), ((2, 2), (16, 16)), ((5, 3), (1
 
 @dataclass(frozen=True)
 class Trial:
-    """One input: a coarse map, and a grey picture whose brightness is the score field."""
+    """One input: a coarse map and scores; a grey picture of these scores goes with them."""
 
     coarse: NDArray
     scores: NDArray
@@ -98,9 +98,8 @@ def trials(count: int, rng: np.random.Generator) -> Iterator[Trial]:
         coarse = COARSE_KINDS[(i + i // len(SIZES)) % len(COARSE_KINDS)]
         scores = SCORE_KINDS[(2 * i + i // len(SIZES)) % len(SCORE_KINDS)]
         shape = f"{grid[0]} x {grid[1]} -> {size[0]} x {size[1]}"
-        yield Trial(
-            coarse_map(coarse, grid, rng), score_field(scores, size, rng), f"{coarse} map, {scores} scores, {shape}"
-        )
+        about = f"{coarse} map, {scores} scores, {shape}"
+        yield Trial(coarse_map(coarse, grid, rng), score_field(scores, size, rng), about)
 
 
 def disturbed(trial: Trial, rng: np.random.Generator) -> Trial:

@@ -18,12 +18,12 @@ from usu import _checks as check
 from usu.bench.scene import Scene, SceneScores
 from usu.metrics.catalogue import FILLS
 from usu.metrics.passes import seeded
+from usu.operator.budgets import Hybrid, SoftIWMR
 from usu.operator.guided import follow_picture
-from usu.operator.redistribute import Hybrid, SoftIWMR
 from usu.pipeline import map_of
 from usu.settings import PRESETS, Settings
 from usu.types import NDArray, Upsampler
-from usu.upsamplers import BUILT_IN, Redistribution
+from usu.upsamplers import BUILT_IN
 
 Coarse: TypeAlias = Literal["real", "uniform", "shuffled"]
 Scores: TypeAlias = Literal["real", "constant", "permuted", "random"]
@@ -158,7 +158,7 @@ def _controls() -> tuple[Contender, ...]:
 
 
 #: Kernels, filters and their mass-corrected forms.
-PLAIN: tuple[Contender, ...] = tuple(Plain(u) for u in BUILT_IN if not isinstance(u, Redistribution))
+PLAIN: tuple[Contender, ...] = tuple(Plain(u) for u in BUILT_IN if not u.needs_scores)
 GUIDED: tuple[Contender, ...] = tuple(Guided(name, settings) for name, settings in PRESETS.items())
 #: The protocol's: coarse maps and scores replaced, scores alone, kernel SHAP on the same segments and budget.
 CONTROLS: tuple[Contender, ...] = _controls()
@@ -208,12 +208,12 @@ def _contenders(one: Any, evaluations: int, seed: int) -> Sequence[Contender]:
         return [Guided(str(one[0]), one[1])]
     if isinstance(one, (Guided, ScoresAlone, Plain)):
         return [one]
-    if isinstance(one, Redistribution):
+    if getattr(one, "needs_scores", False):
         raise TypeError(
             f"`upsamplers` must not be driven by a score field; got {one.name}. Pass (name, usu.Settings(...)) and the "
             "scores are made for each picture."
         )
-    if isinstance(one, Upsampler):
+    if callable(one) and hasattr(one, "guarantees"):  # a plain upsampler need not say that it needs no scores
         return [Plain(one)]
     if callable(one) and hasattr(one, "name"):
         return [one]

@@ -19,7 +19,7 @@ def audit(
     upsamplers: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Built-in names, or your own as package.module:function; every built-in one if none given."
+            help="Built-in names, or your own module:function of (coarse, picture, scores=None); none: all built-in."
         ),
     ] = None,
     trials: Annotated[int, typer.Option(help="Inputs tried on each upsampler.")] = 25,
@@ -119,10 +119,7 @@ def _find(name: str) -> Callable[..., Any]:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"`upsampler` must be importable as package.module:function; got {name} ({error}). "
-            "Check the name, or run from the folder that holds the module."
-        ) from error
+        raise ValueError(f"`upsampler` must be importable as package.module:function; got {name} ({error}).") from error
     finally:
         sys.path.pop(0)
     # a class is an upsampler factory: `module:MyUpsampler` means MyUpsampler()

@@ -45,7 +45,7 @@ def compare(
     from usu.saving import written
     from usu.settings import PRESETS
     from usu.sources import gradcam
-    from usu.upsamplers import BUILT_IN, Redistribution
+    from usu.upsamplers import BUILT_IN
 
     run.need("matplotlib", "plot", "The figure of the comparison")
     check.whole_number("evaluations", evaluations, least=1)
@@ -72,7 +72,7 @@ def compare(
 
     with run.bars(1, quiet=quiet) as bars:
         for upsampler in BUILT_IN:
-            if not isinstance(upsampler, Redistribution):
+            if not upsampler.needs_scores:
                 start = time.perf_counter()
                 add(upsampler.name, upsampler(coarse, view), "0 evaluations", time.perf_counter() - start)
         for name in PRESETS:

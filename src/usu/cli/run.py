@@ -47,7 +47,7 @@ def settings_from(
 ) -> Settings:
     """A preset with what was asked for changed."""
     from usu import _checks as check
-    from usu.operator.redistribute import SoftPrior
+    from usu.operator.budgets import SoftPrior
     from usu.settings import PRESETS
 
     check.choice("preset", preset, tuple(PRESETS))

@@ -13,7 +13,7 @@ def at_ceiling(logits: Tensor, cells: Partition, gain: float) -> Tensor:
 
     With the pixels of a cell in falling order and m of them at the ceiling, the others may be scaled up to hold the
     rest if and only if n_k <= gain · (m + Σ_{rank >= m} exp(logit - logit_m)). The smallest such m is found by
-    bisection, for all cells at once.
+    bisection, for all cells at once. A logit of inf is full in any case, one of -inf never is.
     """
     labels = cells.labels().flatten()
     flat = logits.flatten(1)
@@ -22,10 +22,10 @@ def at_ceiling(logits: Tensor, cells: Partition, gain: float) -> Tensor:
     order = falling.gather(1, by_cell)
     first = cells.sizes.cumsum(0) - cells.sizes
     position = torch.arange(flat.shape[1], device=flat.device).expand_as(flat) - first[labels[order]]
-    rank = torch.empty_like(position).scatter_(1, order, position).reshape(logits.shape)
+    rank = torch.zeros_like(position).scatter(1, order, position).reshape(logits.shape)
 
-    low = torch.zeros(flat.shape[0], len(cells.sizes), dtype=torch.int64, device=flat.device)
-    high = cells.sizes.expand_as(low).clone()
+    low = cells.total(logits == torch.inf).long()
+    high = cells.sizes.expand_as(low)
     for _ in range(int(cells.sizes.max()).bit_length() + 1):
         middle = (low + high) // 2
         rest = logits.masked_fill(rank < cells.spread(middle), -torch.inf)

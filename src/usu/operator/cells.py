@@ -6,16 +6,18 @@ Everything here works on flat batches: fields are (batch, *lattice), cell values
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from usu import _checks as check
+from usu.types import Array
 
 #: A band or chunk of about this many pixels stays in the processor's cache while it is worked on.
 _CACHED_PIXELS = 1 << 21
-#: exp(-64) is far from the smallest number of single precision, so up to here 1 will do as everybody's maximum.
-_MILD_RATE = 64.0
 
 
 class Partition(Protocol):
@@ -29,6 +31,9 @@ class Partition(Protocol):
     def lattice(self) -> tuple[int, ...]:
         """The shape of the lattice."""
 
+    def masses(self, densities: Tensor) -> Tensor:
+        """Density times pixels of each cell."""
+
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
 
@@ -36,12 +41,12 @@ class Partition(Protocol):
         """Sum of a field over each cell, in float64."""
 
     def peak(self, field: Tensor) -> Tensor:
-        """Maximum of a field over each cell; -inf in a cell without pixels."""
+        """Maximum of a field over each cell; -inf in a cell without pixels. No gradient."""
 
-    def share(self, field: Tensor, mass: Tensor, rate: Tensor, *, unit: bool = False) -> tuple[Tensor, Tensor]:
-        """mass · exp(rate · field) / Σ_cell exp(rate · field), and the logarithm of that sum.
+    def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
+        """mass · exp(rate · field) / Σ_cell exp(rate · field); a pixel of -inf gets nothing.
 
-        ``unit`` says that the field lies in [0, 1]: then a mild rate needs no search for the maximum of each cell.
+        ``mild`` says that the field lies in [0, 1] and nothing can overflow if 1 is taken for its maximum in each cell.
         """
 
     def labels(self) -> Tensor:
@@ -58,23 +63,38 @@ def interval_of(pixels: int, cells: int, device: torch.device) -> Tensor:
     return (2 * i + 1) * cells // (2 * pixels)
 
 
+@lru_cache(maxsize=64)
+def _lengths(pixels: int, cells: int) -> tuple[int, ...]:
+    """Pixels of each cell of `interval_of`: cell k starts at the first i with (2i + 1) · cells >= 2 · pixels · k."""
+    starts = [-((cells - 2 * pixels * k) // (2 * cells)) for k in range(cells + 1)]
+    return tuple(after - first for first, after in pairwise(starts))
+
+
 class Grid:
     """Cells of a regular grid; sides need not divide."""
 
     def __init__(self, grid: tuple[int, int], lattice: tuple[int, int], device: torch.device) -> None:
         self.grid = grid
         self._lattice = lattice
-        self._row = interval_of(lattice[0], grid[0], device)
-        self._column = interval_of(lattice[1], grid[1], device)
-        self._heights = torch.bincount(self._row, minlength=grid[0])
-        self._widths = torch.bincount(self._column, minlength=grid[1])
+        self._device = device
         #: The width of all columns where it is one; then views do what indices do, faster.
         self._width = lattice[1] // grid[1] if lattice[1] % grid[1] == 0 else None
 
-    @property
+    @cached_property
+    def _row(self) -> Tensor:
+        return interval_of(self._lattice[0], self.grid[0], self._device)
+
+    @cached_property
+    def _column(self) -> Tensor:
+        return interval_of(self._lattice[1], self.grid[1], self._device)
+
+    @cached_property
     def sizes(self) -> Tensor:
         """Pixels per cell."""
-        return (self._heights[:, None] * self._widths).flatten()
+        heights, widths = (
+            torch.tensor(_lengths(n, k), device=self._device) for n, k in zip(self._lattice, self.grid, strict=True)
+        )
+        return (heights[:, None] * widths).flatten()
 
     @property
     def lattice(self) -> tuple[int, ...]:
@@ -84,6 +104,11 @@ class Grid:
     def labels(self) -> Tensor:
         """The cell of each pixel, row by row."""
         return self._row[:, None] * self.grid[1] + self._column
+
+    def masses(self, densities: Tensor) -> Tensor:
+        """Density times pixels of each cell."""
+        height, rest = divmod(self._lattice[0], self.grid[0])
+        return densities * (self.sizes if rest or self._width is None else height * self._width)
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
@@ -97,39 +122,37 @@ class Grid:
 
     def peak(self, field: Tensor) -> Tensor:
         """Maximum over each cell."""
+        field = field.detach()
         parts = [self._max_columns(_rows(field, band).amax(2)) for band in self._bands(field)]
         return torch.cat(parts, 1).flatten(1)
 
-    def share(self, field: Tensor, mass: Tensor, rate: Tensor, *, unit: bool = False) -> tuple[Tensor, Tensor]:
+    def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
         """The softmax of each cell times its mass, a few coarse rows at a time so that the work stays in the cache."""
         out = torch.empty_like(field, memory_format=torch.contiguous_format)
         mass = mass.reshape(-1, *self.grid)
-        one_rate = float(rate) if rate.ndim == 0 else None
-        rates = rate.expand(mass.shape[0], -1).reshape(-1, *self.grid).to(field.dtype) if rate.ndim else rate
-        logs = []
+        rates = rate.reshape(-1, *self.grid).to(field.dtype) if isinstance(rate, Tensor) else None
+        one = field.new_tensor(-rate) if mild else field
         for band in self._bands(field):
-            rows = slice(band.coarse, band.coarse + band.count)
+            rows = slice(band.coarse, band.coarse + band.number)
             source, result = _rows(field, band), _rows(out, band)
-            if one_rate is not None and unit and 0 < one_rate <= _MILD_RATE:
-                top = field.new_tensor(one_rate)
-                torch.add(-top, source, alpha=one_rate, out=result).exp_()
-            elif one_rate is not None:
-                top = self._max_columns(source.amax(2)) * one_rate
-                torch.add(self._across(-top), source, alpha=one_rate, out=result).exp_()
+            if mild and isinstance(rate, float):
+                torch.add(one, source, alpha=rate, out=result)
+                sums = self._sums(result.exp_())
             else:
                 top = self._max_columns(source.amax(2))
-                slope = rates[:, rows]
-                # where the rate is negative the largest of rate · field is where the field is smallest
-                top = torch.maximum(slope * top, slope * -self._max_columns(-source.amin(2)))
-                torch.addcmul(self._across(-top), source, self._across(slope), out=result).exp_()
-            partition_sum = self._sums(result)
-            result.mul_(self._across((mass[:, rows] / partition_sum).to(field.dtype)))
-            logs.append(top + partition_sum.log())
-        return out, torch.cat(logs, 1).flatten(1)
+                if rates is not None:  # where the rate is negative the largest of rate · field is at the smallest field
+                    top = top.where(rates[:, rows] > 0, -self._max_columns(-source.amin(2)))
+                # the field's own differences are exact; those of rate · field would not be
+                torch.sub(source, self._across(_finite(top)), out=result)
+                result.mul_(self._across(rates[:, rows]) if rates is not None else rate)
+                sums = self._sums(result.exp_())
+                sums = sums.where(sums > 0, 1)
+            result.mul_(self._across((mass[:, rows] / sums).to(field.dtype)))
+        return out
 
     def _bands(self, field: Tensor) -> Iterator[_Band]:
         """Runs of coarse rows of equal height."""
-        heights = self._heights.tolist()
+        heights = _lengths(self._lattice[0], self.grid[0])
         per_row = field.shape[0] * field.shape[2]
         coarse = pixel = 0
         while coarse < len(heights):
@@ -165,19 +188,24 @@ class Grid:
         return cells.scatter_reduce(2, self._column.expand(columns.shape), columns, "amax")
 
 
-class _Band:
-    """``count`` coarse rows from ``coarse`` on, each ``height`` pixels high, starting at row ``pixel``."""
+class _Band(NamedTuple):
+    """``number`` coarse rows from ``coarse`` on, each ``height`` pixels high, starting at row ``pixel``."""
 
-    __slots__ = ("coarse", "count", "height", "pixel")
-
-    def __init__(self, coarse: int, count: int, pixel: int, height: int) -> None:
-        self.coarse, self.count, self.pixel, self.height = coarse, count, pixel, height
+    coarse: int
+    number: int
+    pixel: int
+    height: int
 
 
 def _rows(field: Tensor, band: _Band) -> Tensor:
     """The band as (batch, coarse rows, pixel rows of each, columns), a view."""
-    rows = field[:, band.pixel : band.pixel + band.count * band.height]
-    return rows.view(len(field), band.count, band.height, -1)
+    rows = field[:, band.pixel : band.pixel + band.number * band.height]
+    return rows.view(len(field), band.number, band.height, -1)
+
+
+def _finite(top: Tensor) -> Tensor:
+    """Zero for the maximum of a cell that has none."""
+    return top.where(top.isfinite(), 0)
 
 
 class Labels:
@@ -202,6 +230,10 @@ class Labels:
         """The cell of each pixel."""
         return self._labels
 
+    def masses(self, densities: Tensor) -> Tensor:
+        """Density times pixels of each cell."""
+        return densities * self._sizes
+
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
         return values.index_select(1, self._flat).reshape(-1, *self.lattice)
@@ -218,46 +250,67 @@ class Labels:
 
     def peak(self, field: Tensor) -> Tensor:
         """Maximum over each cell."""
-        flat = field.flatten(1)
+        flat = field.detach().flatten(1)
         lowest = flat.new_full((flat.shape[0], len(self._sizes)), -torch.inf)
         return lowest.scatter_reduce(1, self._flat.expand(flat.shape), flat, "amax")
 
-    def share(self, field: Tensor, mass: Tensor, rate: Tensor, *, unit: bool = False) -> tuple[Tensor, Tensor]:
-        """The softmax of each cell times its mass. The maximum is always searched: ``unit`` would save little here."""
-        out = self.spread(rate.expand(mass.shape).to(field.dtype)).mul_(field)
-        top = self.peak(out).where(self._sizes > 0, 0)
-        out.sub_(self.spread(top)).exp_()
-        partition_sum = self.total(out).where(self._sizes > 0, 1)
-        out.mul_(self.spread((mass / partition_sum).to(field.dtype)))
-        return out, top + partition_sum.log()
+    def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
+        """The softmax of each cell times its mass. The maximum is always searched: ``mild`` would save little here."""
+        out = centred(field, rate, self).exp_()
+        sums = self.total(out)
+        return out.mul_(self.spread((mass / sums.where(sums > 0, 1)).to(field.dtype)))
 
 
-class _Share(torch.autograd.Function):
-    """`Partition.share` with its derivative: with w the shares, dÃ = w dM + M w (d logit - Σ w d logit)."""
+def centred(field: Tensor, rate: float | Tensor, cells: Partition, among: Tensor | None = None) -> Tensor:
+    """rate · (field - its maximum in the cell, or minimum where the rate is negative): logits, the largest of them 0.
 
-    @staticmethod
-    def forward(ctx: Any, field: Tensor, mass: Tensor, rate: Tensor, cells: Partition, unit: bool) -> Tensor:
-        out, log_sum = cells.share(field, mass, rate, unit=unit)
-        ctx.save_for_backward(field, mass, rate, log_sum)
-        ctx.cells = cells
-        return out
+    The field's own differences are taken first, because they are exact and those of rate · field are not. ``among``:
+    the pixels whose maximum is meant.
+    """
+    top = cells.peak(field if among is None else field.masked_fill(~among, -torch.inf))
+    if isinstance(rate, Tensor):
+        top = top.where(rate > 0, -cells.peak(-field))
+        rate = cells.spread(rate.to(field.dtype))
+    return (field - cells.spread(_finite(top))) * rate
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        field, mass, rate, log_sum = ctx.saved_tensors
-        cells: Partition = ctx.cells
-        slope = cells.spread(rate.expand_as(mass).to(field.dtype))
-        weight = (field * slope - cells.spread(log_sum.to(field.dtype))).exp()
-        pulled = cells.total(gradient * weight)
-        to_field = (
-            cells.spread(mass.to(field.dtype)) * slope * weight * (gradient - cells.spread(pulled.to(field.dtype)))
+
+def partition_of(coarse: Tensor, scores: Tensor, cells: Array | None) -> tuple[Partition, tuple[int, ...]]:
+    """The cells, and the leading dimensions of ``coarse``."""
+    if cells is None:
+        if coarse.ndim < 2 or scores.ndim < 2:
+            raise ValueError(
+                f"`coarse` and `scores` must have at least two dimensions, (..., h, w) and (..., H, W); got "
+                f"{check.shape(coarse)} and {check.shape(scores)}. For other lattices pass `cells`."
+            )
+        (h, w), (height, width) = coarse.shape[-2:], scores.shape[-2:]
+        if height < h or width < w:
+            raise ValueError(
+                f"`scores` must be at least as large as the grid of `coarse` ({h} x {w}); got {height} x {width}."
+            )
+        batch = tuple(coarse.shape[:-2])
+        _broadcastable(batch, tuple(scores.shape[:-2]), coarse, scores)
+        return Grid((h, w), (height, width), coarse.device), batch
+
+    labels = check.labels("cells", cells, like=coarse)
+    if coarse.ndim < 1 or scores.shape[scores.ndim - labels.ndim :] != labels.shape or scores.ndim < labels.ndim:
+        raise ValueError(
+            f"`cells` must have the shape of the lattice that `scores` ends with; got {check.shape(labels)} for scores "
+            f"of {check.shape(scores)}."
         )
-        return to_field, pulled.to(mass.dtype), None, None, None
+    count = coarse.shape[-1]
+    if (high := int(labels.max())) >= count:
+        raise ValueError(f"`cells` must be labels from 0 to {count - 1}, one per value of `coarse`; got {high}.")
+    batch = tuple(coarse.shape[:-1])
+    _broadcastable(batch, tuple(scores.shape[: scores.ndim - labels.ndim]), coarse, scores)
+    return Labels(labels, count), batch
 
 
-def share(field: Tensor, mass: Tensor, rate: Tensor, cells: Partition, *, unit: bool = False) -> Tensor:
-    """`Partition.share`, through autograd where a gradient is asked for; the numbers are the same."""
-    if torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad):
-        return _Share.apply(field, mass, rate, cells, unit)  # type: ignore[no-any-return, no-untyped-call]
-    return cells.share(field.detach(), mass.detach(), rate, unit=unit)[0]
+def _broadcastable(left: tuple[int, ...], right: tuple[int, ...], coarse: Tensor, scores: Tensor) -> None:
+    try:
+        if left != right:
+            torch.broadcast_shapes(left, right)
+    except RuntimeError:
+        raise ValueError(
+            f"`scores` must have leading dimensions that broadcast with those of `coarse` ({check.shape(coarse)}); "
+            f"got {check.shape(scores)}."
+        ) from None

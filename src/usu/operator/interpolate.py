@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from usu import _checks as check
 from usu.operator.cells import interval_of
-from usu.types import ArrayT
+from usu.types import Array, ArrayT
 
 Mode: TypeAlias = Literal["nearest", "bilinear", "bicubic", "lanczos3"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -52,11 +52,10 @@ def interpolate(coarse: ArrayT, size: Sequence[int], mode: Mode = "bilinear") ->
     """
     values = check.as_tensor("coarse", coarse)
     if values.ndim < 2:
-        raise ValueError(
-            f"`coarse` must have at least two dimensions, (..., h, w); got {check.shape(values)}. "
-            "Reshape it to its grid."
-        )
-    height, width = _checked_size(size)
+        raise ValueError(f"`coarse` must have at least two dimensions, (..., h, w); got {check.shape(values)}.")
+    if not hasattr(size, "__len__") or len(size) != 2:
+        raise ValueError(f"`size` must be two whole numbers, (H, W); got {size!r}.")
+    height, width = (check.whole_number("size", n, least=1) for n in size)
     check.choice("mode", mode, MODES)
     check.finite("coarse", values)
     # half precision is for storage: positions and sums need more digits
@@ -92,14 +91,26 @@ def lanczos_weights(pixels: int, cells: int) -> Tensor:
     return weights / weights.sum(1, keepdim=True)
 
 
-def _checked_size(size: Sequence[int]) -> tuple[int, int]:
-    try:
-        height, width = (int(n) for n in size)
-        whole = (height, width) == tuple(size) and min(height, width) >= 1
-    except (TypeError, ValueError, OverflowError):
-        whole = False
-    if not whole:
+def size_of(picture: Array, coarse: Array) -> tuple[int, int]:
+    """H x W of a picture no smaller than the grid of ``coarse``; what the picture shows does not matter here.
+
+    >>> size_of(torch.zeros(5, 6, 3), torch.zeros(2, 2))
+    (5, 6)
+    """
+    shown, values = check.any_tensor("picture", picture), check.any_tensor("coarse", coarse)
+    if not (shown.ndim == 2 or (shown.ndim == 3 and shown.shape[-1] == 3)):
+        raise ValueError(f"`picture` must be H x W or H x W x 3; got {check.shape(shown)}.")
+    if values.ndim < 2:
+        raise ValueError(f"`coarse` must be (..., h, w); got {check.shape(values)}.")
+    size = (int(shown.shape[0]), int(shown.shape[1]))
+    large_enough("picture", size, values)
+    return size
+
+
+def large_enough(name: str, size: tuple[int, int], coarse: Tensor) -> None:
+    """Every cell of ``coarse`` (..., h, w) needs a pixel."""
+    h, w = coarse.shape[-2:]
+    if size[0] < h or size[1] < w:
         raise ValueError(
-            f"`size` must be two whole numbers of at least 1, (H, W); got {size!r}. Pass the size of the picture."
+            f"`{name}` must be at least as large as the grid of `coarse` ({h} x {w}); got {size[0]} x {size[1]}."
         )
-    return height, width

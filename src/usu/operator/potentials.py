@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from usu._checks import positive_number
+from usu import _checks as check
+from usu.types import Array
 
 #: Power and log-odds potentials are zero or infinite at the ends of [0, 1]; scores are kept this far away from them.
 MARGIN = 1e-6
@@ -22,11 +27,11 @@ class Potential:
     """φ, kept as its logarithm so that a temperature of 0.001 neither overflows nor divides by zero."""
 
     name: str
-    log: Callable[[torch.Tensor], torch.Tensor]
+    log: Callable[[Tensor], Tensor]
     #: The slope of log φ where it is a straight line (D3 holds), else None.
     slope: float | None = None
 
-    def __call__(self, scores: torch.Tensor) -> torch.Tensor:
+    def __call__(self, scores: Tensor) -> Tensor:
         """φ(scores)."""
         return self.log(scores).exp()
 
@@ -50,7 +55,7 @@ def tensor(temperature: float) -> Potential:
     >>> [round(float(phi(torch.tensor(s + 0.1)) / phi(torch.tensor(s))), 3) for s in (0.1, 0.8)]
     [2.718, 2.718]
     """
-    slope = 1 / positive_number("temperature", temperature)
+    slope = 1 / check.positive_number("temperature", temperature)
     return Potential(f"tensor({temperature:g})", lambda s: (s - 0.5) * slope, slope)
 
 
@@ -63,7 +68,7 @@ def power(gamma: float) -> Potential:
     >>> [round(float(phi(torch.tensor(s + 0.1)) / phi(torch.tensor(s))), 2) for s in (0.1, 0.8)]
     [4.0, 1.27]
     """
-    exponent = positive_number("gamma", gamma)
+    exponent = check.positive_number("gamma", gamma)
     return Potential(f"power({gamma:g})", lambda s: exponent * s.clamp(min=MARGIN).log())
 
 
@@ -76,5 +81,32 @@ def log_odds(gamma: float) -> Potential:
     >>> [round(float(phi(torch.tensor(s + 0.1)) / phi(torch.tensor(s))), 2) for s in (0.1, 0.5)]
     [2.25, 1.5]
     """
-    exponent = positive_number("gamma", gamma)
+    exponent = check.positive_number("gamma", gamma)
     return Potential(f"log_odds({gamma:g})", lambda s: exponent * s.clamp(MARGIN, 1 - MARGIN).logit())
+
+
+def checked_potential(given: Callable[[Any], Any] | None, temperature: float, *, like: Array) -> Potential:
+    """What the caller named, checked; a function written for numpy gets numpy where ``like`` is an array."""
+    if given is None:
+        given = tensor(temperature)
+    if isinstance(given, Potential):
+        return given
+    if not callable(given):
+        raise TypeError(f"`potential` must be one of usu.potentials or a function; got {type(given).__name__}.")
+    phi = given
+
+    def log(scores: Tensor) -> Tensor:
+        value = torch.as_tensor(phi(scores.detach().cpu().numpy())) if isinstance(like, np.ndarray) else phi(scores)
+        if not isinstance(value, Tensor) or value.shape != scores.shape:
+            got = check.shape(value) if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"`potential` must return one value per score; got {got} for {check.shape(scores)}.")
+        low, high, _ = check.extremes(value)
+        if not 0 < low <= high < inf:
+            raise ValueError("`potential` must be positive and finite on [0, 1]; got a value that is not.")
+        return value.to(scores).log()
+
+    reference = torch.linspace(0, 1, 65, dtype=torch.float64)
+    on_device = reference if isinstance(like, np.ndarray) else reference.to(like.device)
+    if (log(on_device).diff() < 0).any():
+        raise ValueError("`potential` must increase on [0, 1]; got one that falls.")
+    return Potential("own", log)

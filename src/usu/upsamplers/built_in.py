@@ -1,24 +1,26 @@
 """Every built-in way to upsample, as a value with a name and the guarantees it declares.
 
 The declarations are data: the law tests run over them, the auditor measures them, the README's table is made of them.
-An upsampler that declares D1-G also tells the budgets it holds to: ``budgets(coarse, picture)``, (..., K).
+An upsampler that declares D1-G also tells the budgets it holds to: ``budgets(coarse, picture, scores=None)``, (..., K).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
 from usu import _checks as check
 from usu.operator import potentials
-from usu.operator.interpolate import interpolate
+from usu.operator.base import own_sign
+from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior
+from usu.operator.guided import guided_filter
+from usu.operator.interpolate import interpolate, size_of
 from usu.operator.potentials import Potential
-from usu.operator.redistribute import Budget, Hybrid, SoftIWMR, SoftPrior, cell_budgets, redistribute
+from usu.operator.redistribute import cell_budgets, redistribute
 from usu.types import GUARANTEES, Array, ArrayT, Guarantee, Upsampler
 from usu.upsamplers import filters
-from usu.upsamplers.filters import size_of
 
 _NONE: frozenset[Guarantee] = frozenset()
 
@@ -32,12 +34,13 @@ class Nearest:
 
     name: str = "nearest"
     guarantees: frozenset[Guarantee] = frozenset({"D1", "D1-G", "mass", "D2", "D4", "D4'"})
+    needs_scores: ClassVar[bool] = False
 
-    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
         return interpolate(coarse, size_of(picture, coarse), "nearest")
 
-    def budgets(self, coarse: ArrayT, picture: Array) -> ArrayT:
+    def budgets(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """The mass of every cell, (..., K)."""
         return _masses(coarse, picture)
 
@@ -51,6 +54,7 @@ class Kernel:
 
     mode: Literal["bilinear", "bicubic", "lanczos3"]
     guarantees: frozenset[Guarantee] = _NONE
+    needs_scores: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check.choice("mode", self.mode, ("bilinear", "bicubic", "lanczos3"))
@@ -60,23 +64,24 @@ class Kernel:
         """The kernel."""
         return self.mode
 
-    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
         return interpolate(coarse, size_of(picture, coarse), self.mode)
 
 
 @dataclass(frozen=True)
 class GuidedFilter:
-    """`usu.upsamplers.filters.guided_filter`: the bilinear map follows the edges of the picture. Guarantees: none."""
+    """`usu.operator.guided.guided_filter`: the bilinear map follows the edges of the picture. Guarantees: none."""
 
     radius: int | None = None
     eps: float = 1e-3
     name: str = "guided"
     guarantees: frozenset[Guarantee] = _NONE
+    needs_scores: ClassVar[bool] = False
 
-    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
-        return filters.guided_filter(coarse, picture, radius=self.radius, eps=self.eps)
+        return guided_filter(coarse, picture, radius=self.radius, eps=self.eps)
 
 
 @dataclass(frozen=True)
@@ -88,8 +93,9 @@ class JointBilateral:
     reach: int = 2
     name: str = "joint-bilateral"
     guarantees: frozenset[Guarantee] = _NONE
+    needs_scores: ClassVar[bool] = False
 
-    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
         return filters.joint_bilateral(
             coarse, picture, sigma_space=self.sigma_space, sigma_range=self.sigma_range, reach=self.reach
@@ -104,8 +110,9 @@ class SegmentPooled:
     compactness: float = 10.0
     name: str = "segment-pooled"
     guarantees: frozenset[Guarantee] = _NONE
+    needs_scores: ClassVar[bool] = False
 
-    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
+    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
         return filters.segment_pooled(coarse, picture, count=self.count, compactness=self.compactness)
 
@@ -125,18 +132,23 @@ class MassCorrected:
         """The other one's name, marked."""
         return f"{self.inner.name}-corrected"
 
-    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
-        """Upsample ``coarse`` to the size of ``picture``."""
-        return filters.mass_corrected(self.inner(coarse, picture), coarse)
+    @property
+    def needs_scores(self) -> bool:
+        """Whether the other one does."""
+        return self.inner.needs_scores
 
-    def budgets(self, coarse: ArrayT, picture: Array) -> ArrayT:
+    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
+        """Upsample ``coarse`` to the size of ``picture``."""
+        return filters.mass_corrected(self.inner(coarse, picture, scores), coarse)
+
+    def budgets(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """The mass of every cell, (..., K)."""
         return _masses(coarse, picture)
 
 
 @dataclass(frozen=True)
 class Redistribution:
-    """`usu.redistribute` with its settings; ``picture``, H x W, *is* the score field.
+    """`usu.redistribute` with its settings; reads only the size of ``picture``.
 
     ``bilinear_base`` takes the bilinear map as base measure. The guarantees follow from the settings.
     """
@@ -148,6 +160,7 @@ class Redistribution:
     bilinear_base: bool = False
     signed: Literal["flip", "literal"] = "flip"
     max_gain: float | None = None
+    needs_scores: ClassVar[bool] = True
 
     @property
     def guarantees(self) -> frozenset[Guarantee]:
@@ -178,13 +191,14 @@ class Redistribution:
         by_area = soft in ("iwmr", "hybrid") or (isinstance(soft, SoftIWMR) and soft.prior == "area")
         return self.guarantees & {"D3", "D4'"} if by_area else _NONE
 
-    def __call__(self, coarse: ArrayT, picture: Array) -> ArrayT:
-        """Upsample ``coarse`` to the size of ``picture``, the scores."""
-        scores, base = _scores(picture), None
+    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
+        """Upsample ``coarse`` to the size of ``picture`` by ``scores``."""
+        size, base = size_of(picture, coarse), None
+        scores = self._scores(scores, size)
         if self.bilinear_base:
-            smooth = interpolate(coarse, size_of(picture, coarse), "bilinear")
+            smooth = interpolate(coarse, size, "bilinear")
             # the soft prior tells the signs apart itself; there are no cells whose sign could be meant
-            base = smooth if isinstance(self.budget, SoftPrior) else filters.own_sign(smooth, coarse)
+            base = smooth if isinstance(self.budget, SoftPrior) else own_sign(smooth, coarse)
         return redistribute(
             coarse,
             scores,
@@ -196,9 +210,18 @@ class Redistribution:
             max_gain=self.max_gain,
         )
 
-    def budgets(self, coarse: ArrayT, picture: Array) -> ArrayT:
+    def budgets(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """The mass every cell receives, (..., K). Not for `SoftPrior`, which knows no cells."""
-        return cell_budgets(coarse, _scores(picture), budget=self.budget, signed=self.signed)
+        found = self._scores(scores, size_of(picture, coarse))
+        return cell_budgets(coarse, found, budget=self.budget, signed=self.signed)
+
+    def _scores(self, scores: Array | None, size: tuple[int, int]) -> Array:
+        if scores is None or tuple(scores.shape) != size:
+            got = scores if scores is None else check.shape(check.any_tensor("scores", scores))
+            raise ValueError(
+                f"`scores` must be given for {self.name}, {size[0]} x {size[1]} like the picture, in [0, 1]; got {got}."
+            )
+        return scores
 
 
 BUILT_IN: tuple[Upsampler, ...] = (
@@ -234,7 +257,7 @@ def by_name(name: str) -> Upsampler:
         if upsampler.name == name:
             return upsampler
     known = ", ".join(upsampler.name for upsampler in BUILT_IN)
-    raise ValueError(f"`name` must be a built-in upsampler; got {name!r}. Choose one of {known}.")
+    raise ValueError(f"`name` must be one of {known}; got {name!r}.")
 
 
 def guarantee_table() -> str:
@@ -251,16 +274,6 @@ def guarantee_table() -> str:
     rows += [[f"`{u.name}`", *("yes" if g in u.guarantees else "" for g in GUARANTEES)] for u in BUILT_IN]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
-
-
-def _scores(picture: Array) -> Array:
-    field = check.any_tensor("picture", picture)
-    if field.ndim != 2:
-        raise ValueError(
-            "`picture` must be the score field itself, H x W in [0, 1], for an upsampler driven by scores; "
-            f"got {check.shape(field)}. Pass scores, e.g. each segment's score at its pixels."
-        )
-    return picture
 
 
 def _masses(coarse: ArrayT, picture: Array) -> ArrayT:
