@@ -13,10 +13,9 @@ from torch import nn
 
 import usu
 from usu.cli.run import source_from
-from usu.sources import CoarseMap, coarse_map
+from usu.sources import coarse_map
 from usu.sources.attention import attention_rollout, gradient_attention
 from usu.sources.cams import gradcam, hirescam, layercam
-from usu.sources.pyramid import pyramid
 from usu.sources.reshape import reshape_transform
 
 
@@ -119,7 +118,6 @@ CALLS = {
     "layercam": layercam,
     "attention_rollout": attention_rollout,
     "gradient_attention": gradient_attention,
-    "pyramid": pyramid,
 }
 
 
@@ -183,11 +181,10 @@ def test_a_reshape_transform_leaves_the_model_as_found(fails):
 @pytest.mark.parametrize("name", CALLS)
 def test_works_without_gradients_around_it(images, surroundings, frozen, name):
     model = Attending()
-    values = lambda found: found.values if isinstance(found, CoarseMap) else found.pixel_map  # noqa: E731
-    expected = values(CALLS[name](model, images, 1))
+    expected = CALLS[name](model, images, 1).values
     model.requires_grad_(not frozen)
     with surroundings():
-        found = values(CALLS[name](model, images * 1, 1))
+        found = CALLS[name](model, images * 1, 1).values
         assert not torch.is_grad_enabled()
     torch.testing.assert_close(found, expected)
     assert not found.requires_grad
@@ -202,10 +199,7 @@ def test_chunks_do_not_matter_and_targets_are_recorded(images, name):
     assert together.targets == apart.targets == (0, 1, 2)
     assert together.evaluations == apart.evaluations == 3
     assert together.reason == apart.reason != ""
-    if isinstance(together, CoarseMap):
-        torch.testing.assert_close(together.values, apart.values)
-    else:
-        torch.testing.assert_close(together.pixel_map, apart.pixel_map)
+    torch.testing.assert_close(together.values, apart.values)
     top = model.eval()(images)["logits"].argmax(1).tolist()
     assert CALLS[name](model, images).targets == tuple(top)
 

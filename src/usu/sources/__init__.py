@@ -4,15 +4,12 @@ from usu.sources.attention import attention_rollout, gradient_attention
 from usu.sources.by_name import LAYER_SOURCES, SOURCES, coarse_map
 from usu.sources.cams import gradcam, hirescam, layercam
 from usu.sources.coarse_map import CoarseMap
-from usu.sources.pyramid import Level, Pyramid, pyramid
 from usu.sources.reshape import ReshapeTransform, reshape_transform
 
 __all__ = [
     "LAYER_SOURCES",
     "SOURCES",
     "CoarseMap",
-    "Level",
-    "Pyramid",
     "ReshapeTransform",
     "attention_rollout",
     "coarse_map",
@@ -20,6 +17,5 @@ __all__ = [
     "gradient_attention",
     "hirescam",
     "layercam",
-    "pyramid",
     "reshape_transform",
 ]
