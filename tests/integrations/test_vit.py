@@ -11,7 +11,7 @@ from torch import nn
 
 import usu
 from usu.sources.attention import rolled_out
-from usu.sources.attention_matrices import overhear
+from usu.sources.attention_matrices import recorded_attention
 
 VIT = {"patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
 
@@ -197,7 +197,7 @@ def test_attention_is_overheard_as_the_library_tells_it(libraries, name):
     torch.manual_seed(1)
     images = torch.randn(2, 3, *size)
     theirs = own_attentions(name, model, images)
-    with overhear() as ours:
+    with recorded_attention() as ours:
         output = model(images)
     assert len(ours) == len(theirs) == 2
     for mine, other in zip(ours, theirs, strict=True):

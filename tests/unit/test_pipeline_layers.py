@@ -15,7 +15,8 @@ from usu import segment
 from usu.forward import engine
 from usu.pipeline import explain, upsample
 from usu.settings import PRESETS
-from usu.sources.finer import LEVELS, finer_maps
+from usu.sources.cams import LEVELS
+from usu.sources.finer import finer_maps
 from usu.spread import follow_picture, layered
 
 DRAW = torch.Generator().manual_seed(6)

@@ -14,7 +14,7 @@ _MOST_PREFIX_TOKENS, _MOST_GUESSED = 16, 5
 
 
 @dataclass(frozen=True)
-class Grid:
+class LayerGrid:
     """How an output (B, C, h, w), (B, h, w, C) or (B, prefix + h·w, C) covers the picture."""
 
     height: int
@@ -32,22 +32,26 @@ class Grid:
         places = output[:, self.prefix :]
         return places.reshape(len(places), self.height, self.width, -1).movedim(-1, 1)
 
+    def __str__(self) -> str:
+        form = f"{self.height} x {self.width}" + " tokens" * (self.layout == "tokens")
+        return f"{form} after {self.prefix} without a place" if self.prefix else form
+
 
 def find_grid(
     shape: tuple[int, ...], batch: int, size: tuple[int, int], patches: Collection[tuple[int, int]] = ()
-) -> Grid | None:
+) -> LayerGrid | None:
     """The grid of a layer's output, or None if it does not lie over the picture.
 
     A grid must have the picture's aspect (to within rounding) and more than one place. Tokens are tried against
     ``patches``, the grids of convolutions seen before them (a ViT's patch embedding), then against these merged two by
     two (Swin) and every grid of square patches that fills the picture, each with as few prefix tokens as possible.
 
-    >>> find_grid((1, 512, 7, 7), 1, (224, 224))
-    Grid(height=7, width=7, layout='channels first', prefix=0)
-    >>> find_grid((1, 7, 7, 768), 1, (224, 224))
-    Grid(height=7, width=7, layout='channels last', prefix=0)
-    >>> find_grid((1, 197, 768), 1, (224, 224))
-    Grid(height=14, width=14, layout='tokens', prefix=1)
+    >>> str(find_grid((1, 512, 7, 7), 1, (224, 224)))
+    '7 x 7'
+    >>> find_grid((1, 7, 7, 768), 1, (224, 224)).layout
+    'channels last'
+    >>> str(find_grid((1, 197, 768), 1, (224, 224)))
+    '14 x 14 tokens after 1 without a place'
     >>> find_grid((1, 12, 197, 64), 1, (224, 224)) is None  # heads x tokens: no picture
     True
     """
@@ -55,9 +59,9 @@ def find_grid(
         return None
     if len(shape) == 4:
         if _covers(shape[2], shape[3], size):
-            return Grid(shape[2], shape[3], "channels first")
+            return LayerGrid(shape[2], shape[3], "channels first")
         if _covers(shape[1], shape[2], size):
-            return Grid(shape[1], shape[2], "channels last")
+            return LayerGrid(shape[1], shape[2], "channels last")
     if len(shape) == 3:
         return _tokens(shape[1], size, patches)
     return None
@@ -71,7 +75,7 @@ def _covers(h: int, w: int, size: tuple[int, int]) -> bool:
     return abs(h - w * H / W) <= 1 + 0.1 * h or abs(w - h * W / H) <= 1 + 0.1 * w
 
 
-def _tokens(count: int, size: tuple[int, int], patches: Collection[tuple[int, int]]) -> Grid | None:
+def _tokens(count: int, size: tuple[int, int], patches: Collection[tuple[int, int]]) -> LayerGrid | None:
     H, W = size
     seen = [(count - h * w, h, w) for h, w in patches if _covers(h, w, size)]
     fitting = [found for found in seen if 0 <= found[0] <= _MOST_PREFIX_TOKENS]
@@ -88,4 +92,4 @@ def _tokens(count: int, size: tuple[int, int], patches: Collection[tuple[int, in
     if not fitting:
         return None
     prefix, h, w = min(fitting)
-    return Grid(h, w, "tokens", prefix)
+    return LayerGrid(h, w, "tokens", prefix)
