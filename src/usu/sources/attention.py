@@ -142,7 +142,7 @@ class _Pass:
 
 def _one_pass(model: nn.Module, leaf: Tensor, targets: Targets, *, gradients: bool) -> _Pass:
     with recorded(model, leaf, every=False) as seen, recorded_attention() as matrices:
-        output = model(leaf.clone())
+        output = model(seen.entry)
     score, classes = score_of(output, targets, len(leaf))
     grid = _over_the_picture(matrices, seen)
     # only as far back as needed: the rows that are read show in the last layer
@@ -188,7 +188,7 @@ def _over_the_picture(matrices: Sequence[Tensor], seen: Recording) -> LayerGrid:
             f"nn.MultiheadAttention); got no attention in the forward pass. {advice}"
         )
     tokens = forms[0][-1]
-    grid = seen.grid((batch, tokens, 1))
+    grid = seen.grid((batch, tokens, 1), guess=True)
     whole = all(form[0] == batch if len(form) == 4 else form[0] % batch == 0 for form in forms)
     if grid is None or not whole or any(form[-1] != tokens for form in forms):
         got = ", ".join(" x ".join(map(str, form)) for form in forms[:4])

@@ -6,6 +6,7 @@ its formula of the two.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -24,7 +25,7 @@ from usu.sources.coarse_map import (
     score_of,
     with_gradients,
 )  # fmt: skip
-from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, recorded
+from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, output_nodes, recorded
 from usu.types import Array
 
 #: (activation, gradient), each (B, C, h, w), to signed maps (B, h, w).
@@ -144,25 +145,26 @@ def _cam(
     batch = checked_images(method, model, images, chunk)
     targets = one_each(target, len(batch))
     name = None if layer is None else find_layer(model, layer)
-    reason = ""
+    reason, evaluations = "", 0
     maps: list[Tensor] = []
     details: list[list[Tensor]] = []
     classes: list[int] = []
     with with_gradients(model, batch) as home:
         for leaf, wanted in in_chunks(batch, targets, chunk, home):
-            found, tops, finest = _one_pass(model, leaf, wanted, name, finer)
+            found, tops, finest, passes = _one_pass(model, leaf, wanted, name, finer)
             # the other chunks take the same layer
             name, reason = found.layer, reason or found.reason
             maps.append(_map(formula, found))
             details.append(finest)
             classes += tops
+            evaluations += passes
     values = finite(torch.cat(maps))
     return CoarseMap(
         values=values.relu() if relu else values,
         layer=name or "",
         reason=reason,
         targets=None if callable(targets) else tuple(classes),
-        evaluations=len(batch),
+        evaluations=evaluations,
         notes=notes_on(values, relu=relu),
         finer=tuple(torch.cat(level) for level in zip(*details, strict=True)),
     )
@@ -170,15 +172,31 @@ def _cam(
 
 def _one_pass(
     model: nn.Module, leaf: Tensor, targets: Targets, layer: str | None, finer: bool
-) -> tuple[Chosen, list[int], list[Tensor]]:
-    """The layer, the classes and LayerCAMs of finer layers: one forward pass, one backward pass to the layer."""
+) -> tuple[Chosen, list[int], list[Tensor], int]:
+    """The layer, the classes, LayerCAMs of finer layers, and the forward passes: one, as a rule."""
     with recorded(model, leaf, layer, shapes=finer) as seen:
-        # a copy goes in, because a first layer that works in place may not touch a leaf
-        output = model(leaf.clone())
+        output = model(seen.entry)
     score, classes = score_of(output, targets, len(leaf))
+    passes = 1
+    if layer is None and not seen.depends(score):
+        # something cuts the graph, such as no_grad() around a backbone: a changed picture shows what depends on it
+        with recorded(model, leaf, shapes=finer, trace=False) as seen:
+            output = model(seen.entry)
+        score, _ = score_of(output, targets, len(leaf))
+        noise = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(0)).to(leaf)
+        with recorded(model, leaf + noise, shapes=finer, trace=False) as other:
+            model(other.entry)
+        pairs = zip(seen.outputs, other.outputs, strict=True)
+        seen.outputs = deque(one for one, two in pairs if not torch.equal(one.output, two.output))
+        for shape, one in list(seen.by_shape.items()):
+            if torch.equal(one.output, other.by_shape[shape].output):
+                del seen.by_shape[shape]
+        passes = 3
+    seen.spent = output_nodes(output, score) if callable(targets) else set()
     found = last_layer(seen, score, again=finer) if layer is None else named_layer(seen, score, layer, again=finer)
     cells = found.grid.height * found.grid.width
-    return found, classes, finer_layercams(finer_layers(seen, score, cells, LEVELS)) if finer else []
+    details = finer_layercams(finer_layers(seen, score, cells, LEVELS)) if finer else []
+    return found, classes, details, passes * len(leaf)
 
 
 def finer_layercams(layers: list[Chosen]) -> list[Tensor]:

@@ -54,8 +54,7 @@ def finer_maps(engine: Engine, module: nn.Module, picture: Array, cells: int) ->
     with undisturbed(module, engine.device), torch.inference_mode(False), torch.enable_grad():
         leaf = engine.place(picture).detach().clone().requires_grad_()[None]
         with recorded(module, leaf, every=False, shapes=True) as seen:
-            # a copy goes in, because a first layer that works in place may not touch a leaf
-            output = module(leaf.clone().to(dtype=engine.dtype))
+            output = module(seen.entry.to(dtype=engine.dtype))
         target = engine.target if engine.target is not None else (top_class(output),)
         values = read(output, target, engine.link, 1)[0]
         levels = [
