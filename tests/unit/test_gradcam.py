@@ -103,12 +103,15 @@ def test_a_map_without_positive_evidence_is_kept_and_explained():
     picture = torch.ones(1, 1, 2, 2)
     found = gradcam(model, picture)
     assert not found.values.any()
-    assert found.notes == (
-        "The layer holds only evidence against the target, so the rectified map is zero. See it with relu=False.",
-    )
-    assert (gradcam(model, picture, relu=False).values == -0.25).all()
-    two = gradcam(model, torch.cat([picture, 0 * picture]))
-    assert [note.split(":")[0] for note in two.notes] == ["Picture 1", "Picture 0"]
+    assert len(found.notes) == 1
+    assert "only evidence against the target" in found.notes[0]
+    assert (found.signed == -0.25).all()
+    signed = gradcam(model, picture, relu=False)
+    assert torch.equal(signed.values, found.signed)
+    assert (signed.empty, signed.only_negative) == ((False,), (True,))
+    three = gradcam(model, torch.cat([picture, 0 * picture, -picture]))
+    assert [note.split(":")[0] for note in three.notes] == ["Picture 1", "Picture 0"]
+    assert (three.empty, three.only_negative) == ((True, True, False), (True, False, False))
 
 
 def test_a_last_layer_of_one_place_is_passed_over():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -119,17 +119,16 @@ def _from_attention(
             _one_pass(model, leaf, wanted, gradients=gradients)
             for leaf, wanted in in_chunks(batch, targets, chunk, home)
         ]
-    values = finite(torch.cat([one.map for one in done]))
-    zero = (values.flatten(1) == 0).all(1)
-    which = ", ".join(str(i) for i in zero.nonzero().flatten().tolist())
-    return CoarseMap(
-        values=values,
+    made = CoarseMap(
+        values=finite(torch.cat([one.map for one in done])),
         layer=f"{done[0].layers} attention layers" if done[0].layers > 1 else "1 attention layer",
         reason=done[0].reason,
         targets=None if callable(targets) else tuple(c for one in done for c in one.classes),
         evaluations=len(batch),
-        notes=(f"Picture {which}: no attention speaks for the target, the map is zero everywhere.",) if which else (),
     )
+    which = ", ".join(str(i) for i, empty in enumerate(made.empty) if empty)
+    note = f"Picture {which}: no attention speaks for the target, the map is zero everywhere."
+    return replace(made, notes=(note,) if which else ())
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 import torch
@@ -158,16 +159,17 @@ def _cam(
             details.append(finest)
             classes += tops
             evaluations += passes
-    values = finite(torch.cat(maps))
-    return CoarseMap(
-        values=values.relu() if relu else values,
+    signed = finite(torch.cat(maps))
+    made = CoarseMap(
+        values=signed.relu() if relu else signed,
         layer=name or "",
         reason=reason,
         targets=None if callable(targets) else tuple(classes),
         evaluations=evaluations,
-        notes=notes_on(values, relu=relu),
         finer=tuple(torch.cat(level) for level in zip(*details, strict=True)),
+        signed=signed,
     )
+    return replace(made, notes=notes_on(made, relu=relu))
 
 
 def _one_pass(

@@ -38,6 +38,19 @@ class CoarseMap:
     notes: tuple[str, ...] = ()
     #: Maps of finer layers from the same pass, (B, h', w') each, the next finer first; empty unless asked for.
     finer: tuple[Tensor, ...] = ()
+    #: (B, h, w), before negative evidence was cut off; None where the source has none, or the map came from elsewhere.
+    signed: Tensor | None = None
+
+    @property
+    def empty(self) -> tuple[bool, ...]:
+        """For each picture, whether its map is zero everywhere."""
+        return tuple((self.values.flatten(1) == 0).all(1).tolist())
+
+    @property
+    def only_negative(self) -> tuple[bool, ...]:
+        """For each picture, whether there is evidence against the target and none for it."""
+        flat = (self.values if self.signed is None else self.signed).flatten(1)
+        return tuple(((flat <= 0).all(1) & (flat < 0).any(1)).tolist())
 
 
 def finite(values: Tensor) -> Tensor:
@@ -50,20 +63,19 @@ def finite(values: Tensor) -> Tensor:
     return values
 
 
-def notes_on(signed: Tensor, *, relu: bool) -> tuple[str, ...]:
-    """What is odd about the maps (B, h, w) before they are rectified, one sentence per kind."""
-    flat = signed.flatten(1)
-    zero = (flat == 0).all(1)
-    against = (flat <= 0).all(1) & ~zero
-    shown = "so the rectified map is zero. See it with relu=False" if relu else "the map has no positive value"
+def notes_on(found: CoarseMap, *, relu: bool) -> tuple[str, ...]:
+    """What is odd about the maps, one sentence per kind."""
+    against = found.only_negative
+    zero = [empty and not negative for empty, negative in zip(found.empty, against, strict=True)]
+    shown = "so the rectified map is zero. See it in `signed`" if relu else "the map has no positive value"
     notes = []
-    for found, text in (
+    for flags, text in (
         (zero, "the map is zero everywhere: the target does not depend on this layer here. Try another layer."),
         (against, f"the layer holds only evidence against the target, {shown}."),
     ):
-        if bool(found.any()):
-            which = ", ".join(str(i) for i in found.nonzero().flatten().tolist())
-            notes.append(f"Picture {which}: {text}" if len(signed) > 1 else text[0].upper() + text[1:])
+        if any(flags):
+            which = ", ".join(str(i) for i, flag in enumerate(flags) if flag)
+            notes.append(f"Picture {which}: {text}" if len(flags) > 1 else text[0].upper() + text[1:])
     return tuple(notes)
 
 
