@@ -15,17 +15,33 @@ from torch.nn import functional
 
 import usu
 from usu.bench.contenders import Guided, Made
-from usu.sources import pyramid
 
 
 def _layers(scene: Any) -> list[str]:
-    """The last layer of each resolution, the coarsest first."""
+    """The last layer of each resolution below the picture's, the coarsest first."""
+    return scene.memory.once("layers of each resolution", lambda: last_layers(scene.model, scene.image))
 
-    def found() -> list[str]:
-        levels = pyramid(scene.model, scene.image[None], scene.target).levels
-        return [level.layer for level in levels if level.layer]
 
-    return scene.memory.once("layers of each resolution", found)
+def last_layers(model: torch.nn.Module, image: Tensor) -> list[str]:
+    """Names of the last layers with parameters of each resolution coarser than the picture, the coarsest first."""
+    last: dict[tuple[int, ...], str] = {}
+
+    def record(name: str, output: Any) -> None:
+        if isinstance(output, Tensor) and output.ndim == 4 and 1 < output[0, 0].numel() < image[0].numel():
+            last[tuple(output.shape[2:])] = name
+
+    handles = [
+        module.register_forward_hook(lambda _module, _inputs, output, name=name: record(name, output))
+        for name, module in model.named_modules()
+        if name and any(True for _ in module.parameters())
+    ]
+    try:
+        with torch.no_grad():
+            model(image[None])
+    finally:
+        for handle in handles:
+            handle.remove()
+    return [last[size] for size in sorted(last)]
 
 
 def _size(scene: Any) -> tuple[int, int]:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from usu.sources import hirescam as hirescam
     from usu.sources import layercam as layercam
     from usu.sources import reshape_transform as reshape_transform
-    from usu.sources.pyramid import pyramid as pyramid
 
 #: The public names by the module they come from, loaded when they are first asked for: `usu --help` needs no torch.
 _FROM = {
@@ -60,7 +59,7 @@ _FROM = {
     "usu.refine": "StopReason boundary_segments heterogeneity merge mixing",
     "usu.results": "Explanation Upsampled",
     "usu.settings": "PRESETS Settings",
-    "usu.sources": "CoarseMap attention_rollout gradcam gradient_attention hirescam layercam pyramid reshape_transform",
+    "usu.sources": "CoarseMap attention_rollout gradcam gradient_attention hirescam layercam reshape_transform",
 }
 _HOME = {name: home for home, names in _FROM.items() for name in names.split()}
 _MODULES = ("fills", "potentials", *_FROM["usu"].split())

@@ -37,10 +37,7 @@ def test_sources():
     lines = printed_by("sources.md").splitlines()
     assert lines[0] == "_blocks.10 (14, 14) asked for"
     assert lines[1] == "_bn1 (1, 7, 7) the last spatial layer (7 x 7)"
-    levels, totals = lines[2:-1], [float(line.split()[-1]) for line in lines[2:-1]]
-    assert [line.split()[0] for line in levels][::5] == ["_bn1", "pixels"]
-    assert totals == pytest.approx([totals[0]] * 6, rel=1e-12)
-    assert lines[-1].startswith("the last layer of each resolution (7 x 7, 14 x 14, ")
+    assert len(lines) == 2
 
 
 def test_vision_transformers(pytorch_grad_cam, timm):

@@ -64,20 +64,3 @@ def test_an_earlier_layer(pytorch_grad_cam, resnet, method):
     ours = getattr(usu, method.lower())(resnet, images, 5, layer="layer2", relu=False).values
     assert ours.shape == (1, 12, 12)
     np.testing.assert_allclose(ours.numpy(), theirs, atol=1e-5 * np.abs(theirs).max())
-
-
-def test_a_pyramid_of_the_embedded_network():
-    pytest.importorskip("efficientnet_lite_pytorch")
-    loaded = models.load()
-    image = loaded.prepare(chelsea())[0][None]
-    found = usu.pyramid(loaded.model, image, 285)
-    assert [tuple(level.mass.shape[1:]) for level in found.levels] == [(n, n) for n in (7, 14, 28, 56, 112, 224)]
-    assert found.levels[0].layer == "_bn1"
-    coarse = usu.gradcam(loaded.model, image, 285, layer="_bn1").values.double()
-    cells = found.pixel_map.reshape(1, 7, 32, 7, 32).sum((2, 4))
-    torch.testing.assert_close(cells, 1024 * coarse, rtol=1e-11, atol=1e-11 * float(coarse.max()))
-
-
-def test_a_pyramid_of_a_network_with_blocks(resnet):
-    found = usu.pyramid(resnet, torch.randn(1, 3, 64, 64), 3)
-    assert [level.layer for level in found.levels] == ["layer4", "layer3", "layer2", "layer1", "bn1", ""]

@@ -1,11 +1,7 @@
-"""Grad-CAM: its formula, its choice of layer, and a model that is left as it was found."""
+"""Grad-CAM: its targets, its choice of layer and the grids of layers. Its formula is in test_sources_cams.py."""
 
 from __future__ import annotations
 
-import copy
-import random
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -13,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from usu.sources import gradcam
-from usu.sources.grids import Grid, find_grid
+from usu.sources.grids import LayerGrid, find_grid
 
 
 def small(*, inplace: bool = False, channels: int = 4) -> nn.Sequential:
@@ -34,35 +30,6 @@ def small(*, inplace: bool = False, channels: int = 4) -> nn.Sequential:
 @pytest.fixture
 def images() -> torch.Tensor:
     return torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-
-
-def naive(model: nn.Sequential, images: torch.Tensor, targets, cut: int) -> torch.Tensor:
-    """The paper's formula with loops, the model cut in two by hand."""
-    model = copy.deepcopy(model).eval()
-    maps = []
-    for image, target in zip(images, targets, strict=True):
-        activation = model[:cut](image[None]).detach().clone()
-        leaf = activation.clone().requires_grad_()
-        model[cut:](leaf.clone())[0, target].backward()
-        total = torch.zeros(activation.shape[2:])
-        for channel in range(activation.shape[1]):
-            weight = leaf.grad[0, channel].mean()
-            total += weight * activation[0, channel]
-        maps.append(total)
-    return torch.stack(maps)
-
-
-@pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize(("layer", "cut"), [("3", 4), ("1", 2), (None, 4)])
-def test_formula(images, inplace, layer, cut):
-    model = small(inplace=inplace)
-    found = gradcam(model, images, [0, 3, 1], layer=layer, relu=False)
-    expected = naive(model, images, [0, 3, 1], cut)
-    torch.testing.assert_close(found.values, expected, rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(
-        gradcam(model, images, [0, 3, 1], layer=layer).values, expected.relu(), rtol=1e-5, atol=1e-7
-    )
-    assert (expected < 0).any()
 
 
 def test_an_activation_before_an_inplace_relu_keeps_its_negative_part(images):
@@ -130,77 +97,21 @@ def test_exactly_one_forward_pass_per_picture(images):
     assert found.evaluations == 3
 
 
-def snapshot(model: nn.Module) -> tuple[object, ...]:
-    return (
-        [module.training for module in model.modules()],
-        [len(module._forward_hooks) + len(module._backward_hooks) for module in model.modules()],
-        [None if p.grad is None else p.grad.clone().tolist() for p in model.parameters()],
-        [p.requires_grad for p in model.parameters()],
-        {key: value.tolist() for key, value in model.state_dict().items()},
-        torch.get_rng_state().tolist(),
-        random.getstate(),
-        np.random.get_state()[1].tolist(),
-        torch.is_grad_enabled(),
-    )
-
-
-class Noisy(nn.Module):
-    """Uses every random number generator."""
-
-    def forward(self, x):
-        return x + 0 * (torch.rand(()) + random.random() + float(np.random.rand()))
-
-
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("layer", [None, "1.3"])
-def test_the_model_is_left_as_found(images, fails, layer):
-    model = nn.Sequential(Noisy(), small()).train()
-    model[1][1].eval()  # a frozen batch norm in a training model
-    model[1][0].weight.requires_grad_(False)
-    model[1][3].weight.grad = torch.ones_like(model[1][3].weight)
-    before, pixels = snapshot(model), images.clone()
-
-    def target(logits):
-        if fails:
-            raise RuntimeError("in the middle")
-        return logits[:, 0]
-
-    if fails:
-        with pytest.raises(RuntimeError, match="in the middle"):
-            gradcam(model, images, target, layer=layer)
-    else:
-        gradcam(model, images, target, layer=layer)
-    assert snapshot(model) == before
-    assert torch.equal(images, pixels)
-    assert not images.requires_grad
-
-
-@pytest.mark.parametrize("surroundings", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("frozen", [False, True])
-def test_works_without_gradients_around_it(images, surroundings, frozen):
-    model = small(inplace=True)
-    expected = gradcam(model, images, 1).values
-    model.requires_grad_(not frozen)
-    with surroundings():
-        found = gradcam(model, images * 1, 1).values
-        assert not torch.is_grad_enabled()
-    assert torch.equal(found, expected)
-    assert not found.requires_grad
-    assert expected.any()
-
-
 def test_a_map_without_positive_evidence_is_kept_and_explained():
     model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     nn.init.constant_(model[0].weight, -1.0)
     picture = torch.ones(1, 1, 2, 2)
     found = gradcam(model, picture)
     assert not found.values.any()
-    assert found.notes == (
-        "The layer holds only evidence against the target, so the rectified map is zero. See it with relu=False.",
-    )
-    assert (gradcam(model, picture, relu=False).values == -0.25).all()
-    two = gradcam(model, torch.cat([picture, 0 * picture]))
-    assert [note.split(":")[0] for note in two.notes] == ["Picture 1", "Picture 0"]
+    assert len(found.notes) == 1
+    assert "only evidence against the target" in found.notes[0]
+    assert (found.signed == -0.25).all()
+    signed = gradcam(model, picture, relu=False)
+    assert torch.equal(signed.values, found.signed)
+    assert (signed.empty, signed.only_negative) == ((False,), (True,))
+    three = gradcam(model, torch.cat([picture, 0 * picture, -picture]))
+    assert [note.split(":")[0] for note in three.notes] == ["Picture 1", "Picture 0"]
+    assert (three.empty, three.only_negative) == ((True, True, False), (True, False, False))
 
 
 def test_a_last_layer_of_one_place_is_passed_over():
@@ -229,38 +140,30 @@ def test_a_deep_model_is_searched_from_its_end(images):
     assert gradcam(model, images, 0).layer == "99"
 
 
-def test_bad_arguments(images):
-    model = small()
-    cases = [
-        ({"layer": "33"}, ValueError, r"`layer` must name a layer of the model; got '33'. Close are: .*3"),
-        ({"layer": nn.Linear(2, 2)}, ValueError, "`layer` must be part of the model; got a Linear"),
-        ({"layer": 3}, TypeError, "`layer` must be a name or a module; got int"),
-        ({"layer": "8"}, ValueError, "`layer` must have an output that lies over the picture; got '8' with 3 x 5"),
-        (
-            {"layer": "5"},
-            ValueError,
-            "`layer` must have an output that lies over the picture; got '5' with 3 x 6 x 1 x 1",
-        ),
-        ({"target": 5}, ValueError, "`target` must be a class index from 0 to 4"),
-        ({"target": -1}, ValueError, "`target` must be a class index of at least 0"),
-        ({"target": [0, 1]}, ValueError, r"`target` must be one class, or one per picture \(3\); got 2"),
-        ({"target": "cat"}, TypeError, "`target` must be a class index"),
-        ({"target": lambda y: y.sum()}, ValueError, "`target` must return one number per picture"),
-        ({"target": lambda y: y}, ValueError, "`target` must return one number per picture; got 3 x 5"),
+@pytest.mark.parametrize(
+    ("settings", "kind", "message"),
+    [
+        ({"layer": "33"}, ValueError, r"`layer` .* got '33'. Close are: .*3"),
+        ({"layer": nn.Linear(2, 2)}, ValueError, "`layer` .* got a Linear"),
+        ({"layer": 3}, TypeError, "`layer` .* got int"),
+        ({"layer": "8"}, ValueError, "`layer` .* got '8' with 3 x 5"),
+        ({"layer": "5"}, ValueError, "`layer` .* got '5' with 3 x 6 x 1 x 1"),
+        ({"target": 5}, ValueError, "`target` .* from 0 to 4"),
+        ({"target": [0, 1]}, ValueError, r"`target` .* \(3\); got 2"),
+        ({"target": "cat"}, TypeError, "`target`"),
+        ({"target": lambda y: y.sum()}, ValueError, "`target`"),
+        ({"target": lambda y: y}, ValueError, "`target` .* got 3 x 5"),
         ({"target": lambda y: y[:, 0].detach()}, ValueError, "`model` must be differentiable"),
-        ({"chunk": 0}, ValueError, "`chunk` must be a whole number"),
-    ]
-    for settings, kind, message in cases:
-        with pytest.raises(kind, match=message):
-            gradcam(model, images, **settings)
-    with pytest.raises(ValueError, match=r"`images` must be a batch, B x C x H x W; got 3 x 16 x 16"):
-        gradcam(model, images[0])
-    with pytest.raises(TypeError, match=r"`model` must be an nn\.Module"):
-        gradcam(lambda batch: batch, images)
-    with pytest.raises(ValueError, match="`model` must have a layer that lies over the picture"):
-        gradcam(nn.Sequential(nn.Flatten(), nn.Linear(768, 2)), images)
-    with pytest.raises(ValueError, match="`model` must have finite activations"):
-        gradcam(model, images * float("nan"), 0)
+        ({"chunk": 0}, ValueError, "`chunk`"),
+        ({"images": torch.zeros(3, 16, 16)}, ValueError, "`images` .* got 3 x 16 x 16"),
+        ({"images": torch.full((1, 3, 16, 16), float("nan")), "target": 0}, ValueError, "`model` must have finite"),
+        ({"model": lambda batch: batch}, TypeError, r"`model` .* Grad-CAM needs gradients; got function"),
+        ({"model": nn.Sequential(nn.Flatten(), nn.Linear(768, 2))}, ValueError, "`model` must have a layer"),
+    ],
+)
+def test_bad_arguments(images, settings, kind, message):
+    with pytest.raises(kind, match=message):
+        gradcam(**{"model": small(), "images": images, **settings})
 
 
 def test_a_layer_that_does_not_run(images):
@@ -286,7 +189,7 @@ def test_token_grids_are_found_from_the_patches_seen(h, w, patch, prefix, batch,
     if h * w == 1:
         assert grid is None or grid.height * grid.width > 1
     else:
-        assert grid == Grid(h, w, "tokens", prefix)
+        assert grid == LayerGrid(h, w, "tokens", prefix)
 
 
 @given(st.integers(2, 9), st.integers(2, 9), st.integers(1, 40), st.integers(0, 2))
@@ -294,20 +197,20 @@ def test_arrange_inverts_each_layout(h, w, channels, prefix):
     maps = torch.arange(2 * channels * h * w, dtype=torch.float32).reshape(2, channels, h, w)
     last = maps.permute(0, 2, 3, 1)
     tokens = torch.cat([torch.full((2, prefix, channels), -1.0), last.flatten(1, 2)], 1)
-    assert torch.equal(Grid(h, w, "channels first").arrange(maps), maps)
-    assert torch.equal(Grid(h, w, "channels last").arrange(last), maps)
-    assert torch.equal(Grid(h, w, "tokens", prefix).arrange(tokens), maps)
+    assert torch.equal(LayerGrid(h, w, "channels first").arrange(maps), maps)
+    assert torch.equal(LayerGrid(h, w, "channels last").arrange(last), maps)
+    assert torch.equal(LayerGrid(h, w, "tokens", prefix).arrange(tokens), maps)
 
 
 @pytest.mark.parametrize(
     ("shape", "size", "expected"),
     [
-        ((2, 201, 8), (224, 224), Grid(14, 14, "tokens", 5)),
-        ((2, 50, 8), (224, 224), Grid(7, 7, "tokens", 1)),
-        ((2, 49, 8), (224, 224), Grid(7, 7, "tokens", 0)),
-        ((2, 33, 8), (32, 64), Grid(4, 8, "tokens", 1)),
-        ((2, 8, 8, 16), (32, 32), Grid(8, 8, "channels last")),
-        ((2, 16, 4, 15), (64, 240), Grid(4, 15, "channels first")),
+        ((2, 201, 8), (224, 224), LayerGrid(14, 14, "tokens", 5)),
+        ((2, 50, 8), (224, 224), LayerGrid(7, 7, "tokens", 1)),
+        ((2, 49, 8), (224, 224), LayerGrid(7, 7, "tokens", 0)),
+        ((2, 33, 8), (32, 64), LayerGrid(4, 8, "tokens", 1)),
+        ((2, 8, 8, 16), (32, 32), LayerGrid(8, 8, "channels last")),
+        ((2, 16, 4, 15), (64, 240), LayerGrid(4, 15, "channels first")),
         ((2, 8, 1, 1), (32, 32), None),
         ((98, 49, 8), (224, 224), None),  # windows in the batch
         ((2, 77, 8), (224, 224), None),  # words, not patches

@@ -18,7 +18,8 @@ from usu.operator.base import layered
 from usu.operator.guided import follow_picture
 from usu.pipeline import explain, upsample
 from usu.settings import PRESETS
-from usu.sources.finer import LEVELS, finer_maps
+from usu.sources.cams import LEVELS
+from usu.sources.finer import finer_maps
 
 DRAW = torch.Generator().manual_seed(6)
 IMAGE = torch.rand(3, 32, 32, generator=DRAW)

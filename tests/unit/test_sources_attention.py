@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from usu.sources import attention_rollout, gradient_attention
 from usu.sources.attention import relevance, rolled_out
-from usu.sources.attention_matrices import open_attention, overhear
+from usu.sources.attention_matrices import open_attention, recorded_attention
 
 
 def naive_rollout(attentions):
@@ -84,7 +84,7 @@ def test_multi_head_attention_is_torchs(needs, average, batched, bias):
     module = nn.MultiheadAttention(8, 2, batch_first=batched, bias=bias).eval()
     x = torch.randn((3, 5, 8) if batched else (5, 8), requires_grad=True)
     expected, weights = module(x, x, x, need_weights=True, average_attn_weights=False)
-    with overhear() as matrices:
+    with recorded_attention() as matrices:
         output, told = module(x, x, x, need_weights=needs, average_attn_weights=average)
     torch.testing.assert_close(output, expected)
     torch.testing.assert_close(matrices[0] if batched else matrices[0][0], weights)
@@ -100,14 +100,14 @@ def test_what_torch_must_do_itself_is_still_right():
     x, keep_out = torch.randn(3, 5, 8, requires_grad=True), torch.zeros(3, 5, dtype=torch.bool)
     keep_out[:, 4] = True
     expected = module(x, x, x, key_padding_mask=keep_out)[0]
-    with overhear() as matrices:
+    with recorded_attention() as matrices:
         torch.testing.assert_close(module(x, x, x, key_padding_mask=keep_out)[0], expected)
     assert matrices == []
 
 
 def test_a_softmax_is_overheard_in_every_spelling_and_only_where_it_attends():
     x, row = torch.randn(2, 3, 4, 4, requires_grad=True), torch.randn(2, 5, requires_grad=True)
-    with overhear() as matrices:
+    with recorded_attention() as matrices:
         for matrix in (x.softmax(-1), x.softmax(dim=3), torch.softmax(x, -1), functional.softmax(x, dim=-1)):
             matrix.mul_(0)  # what goes on may be worked on in place
         nn.Softmax(-1)(x)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import usu
-from usu.sources.grids import Grid, find_grid
+from usu.sources.grids import LayerGrid, find_grid
 
 
 def embedding(patch: int, channels: int = 3) -> nn.Module:
@@ -51,26 +51,34 @@ def test_a_half_precision_model_is_shown_a_picture_of_its_kind():
 
 @pytest.mark.parametrize(
     ("tokens", "expected"),
-    [(50 * 75, Grid(50, 75, "tokens")), (25 * 38, Grid(25, 38, "tokens")), (13 * 19, Grid(13, 19, "tokens"))],
+    [
+        (50 * 75, LayerGrid(50, 75, "tokens")),
+        (25 * 38, LayerGrid(25, 38, "tokens")),
+        (13 * 19, LayerGrid(13, 19, "tokens")),
+    ],
 )
 def test_patches_that_were_merged_with_an_odd_row(tokens, expected):
     assert find_grid((1, tokens, 8), 1, (200, 300), {(50, 75)}) == expected
 
 
-def test_bad_arguments():
-    model = embedding(8)
-    cases = [
-        ((model,), ValueError, "`input_size` must be given where the model does not tell; got None for a Sequential"),
-        ((model, 16), ValueError, "`input_size` must be height and width; got 16"),
-        ((model, (16, 0)), ValueError, "`input_size` must be height and width"),
-        ((model, torch.zeros(2)), ValueError, "`input_size` must be .* got an array of 2"),
-        ((lambda x: x, (16, 16)), TypeError, r"`model` must be an nn\.Module; got function"),
-    ]
-    for arguments, kind, message in cases:
-        with pytest.raises(kind, match=message):
-            usu.reshape_transform(*arguments)
-    to_maps = usu.reshape_transform(model, (16, 16))
-    with pytest.raises(ValueError, match="`tokens` must lie over pictures of 16 x 16; got 1 x 77 x 8"):
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ((embedding(8),), ValueError, "`input_size` .* got None for a Sequential"),
+        ((embedding(8), 16), ValueError, "`input_size` .* got 16"),
+        ((embedding(8), (16, 0)), ValueError, "`input_size` .* got 0"),
+        ((embedding(8), torch.zeros(2)), ValueError, "`input_size` .* got an array of 2"),
+        ((lambda x: x, (16, 16)), TypeError, "`model` .* got function"),
+    ],
+)
+def test_bad_arguments(arguments, kind, message):
+    with pytest.raises(kind, match=message):
+        usu.reshape_transform(*arguments)
+
+
+def test_outputs_that_do_not_lie_over_the_picture():
+    to_maps = usu.reshape_transform(embedding(8), (16, 16))
+    with pytest.raises(ValueError, match=r"`tokens` .* 16 x 16; got 1 x 77 x 8"):
         to_maps(torch.zeros(1, 77, 8))
-    with pytest.raises(TypeError, match="`tokens` must be a layer's output; got NoneType"):
+    with pytest.raises(TypeError, match=r"`tokens` .* got NoneType"):
         to_maps(None)

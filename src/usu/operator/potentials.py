@@ -36,15 +36,6 @@ class Potential:
         return self.log(scores).exp()
 
 
-def checked_potential(potential: object) -> None:
-    """Something that can be called on scores, or None for the tensor potential."""
-    if potential is not None and not callable(potential):
-        raise TypeError(
-            f"`potential` must be callable; got {type(potential).__name__}. Take one of usu.potentials, or pass a "
-            "function of the scores."
-        )
-
-
 def tensor(temperature: float) -> Potential:
     """The paper's potential, φ(s) = exp((s - 0.5) / temperature).
 

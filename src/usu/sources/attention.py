@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from usu.sources.attention_matrices import overhear
-from usu.sources.coarse_map import CoarseMap, finite
-from usu.sources.grids import Grid, find_grid
-from usu.sources.layers import patch_grids
-from usu.sources.passes import Goals, Target, checked_pictures, in_chunks, one_each, score_of, with_gradients
+from usu.sources.attention_matrices import recorded_attention
+from usu.sources.coarse_map import (
+    CoarseMap,
+    Target,
+    Targets,
+    checked_images,
+    finite,
+    in_chunks,
+    one_each,
+    score_of,
+    with_gradients,
+)  # fmt: skip
+from usu.sources.grids import LayerGrid
+from usu.sources.layers import Recording, recorded
 from usu.types import Array
 
 
@@ -103,23 +112,23 @@ def gradient_attention(model: nn.Module, images: Array, target: Target = None, *
 def _from_attention(
     method: str, model: nn.Module, images: Array, target: Target, chunk: int, *, gradients: bool
 ) -> CoarseMap:
-    pictures = checked_pictures(method, model, images, chunk)
-    goals = one_each(target, len(pictures))
-    done: list[_Pass] = []
-    with with_gradients(model, pictures) as home:
-        for leaf, wanted in in_chunks(pictures, goals, chunk, home):
-            done.append(_one_pass(model, leaf, wanted, gradients=gradients))
-    values = finite(torch.cat([one.map for one in done]))
-    silent = (values.flatten(1) == 0).all(1)
-    which = ", ".join(str(i) for i in silent.nonzero().flatten().tolist())
-    return CoarseMap(
-        values=values,
+    batch = checked_images(method, model, images, chunk)
+    targets = one_each(target, len(batch))
+    with with_gradients(model, batch) as home:
+        done = [
+            _one_pass(model, leaf, wanted, gradients=gradients)
+            for leaf, wanted in in_chunks(batch, targets, chunk, home)
+        ]
+    made = CoarseMap(
+        values=finite(torch.cat([one.map for one in done])),
         layer=f"{done[0].layers} attention layers" if done[0].layers > 1 else "1 attention layer",
         reason=done[0].reason,
-        targets=None if callable(goals) else tuple(c for one in done for c in one.classes),
-        evaluations=len(pictures),
-        notes=(f"Picture {which}: no attention speaks for the target, the map is zero everywhere.",) if which else (),
+        targets=None if callable(targets) else tuple(c for one in done for c in one.classes),
+        evaluations=len(batch),
     )
+    which = ", ".join(str(i) for i, empty in enumerate(made.empty) if empty)
+    note = f"Picture {which}: no attention speaks for the target, the map is zero everywhere."
+    return replace(made, notes=(note,) if which else ())
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,11 +139,11 @@ class _Pass:
     classes: list[int]
 
 
-def _one_pass(model: nn.Module, leaf: Tensor, goals: Goals, *, gradients: bool) -> _Pass:
-    with patch_grids(model) as patches, overhear() as matrices:
-        output = model(leaf.clone())
-    score, classes = score_of(output, goals, len(leaf))
-    grid = _over_the_picture(matrices, leaf, patches)
+def _one_pass(model: nn.Module, leaf: Tensor, targets: Targets, *, gradients: bool) -> _Pass:
+    with recorded(model, leaf, every=False) as seen, recorded_attention() as matrices:
+        output = model(seen.entry)
+    score, classes = score_of(output, targets, len(leaf))
+    grid = _over_the_picture(matrices, seen)
     # only as far back as needed: the rows that are read show in the last layer
     slopes = torch.autograd.grad(score, matrices if gradients else matrices[-1:], allow_unused=True)
     attentions = [_by_head(matrix.detach(), len(leaf)) for matrix in matrices]
@@ -151,7 +160,7 @@ def _by_head(matrix: Tensor, batch: int) -> Tensor:
     return by_head.to(torch.promote_types(matrix.dtype, torch.float32))
 
 
-def _read_rows(slope: Tensor | None, grid: Grid) -> tuple[Tensor, str]:
+def _read_rows(slope: Tensor | None, grid: LayerGrid) -> tuple[Tensor, str]:
     """Tokens of the last layer through which the target can be changed, and their name."""
     where = f"{grid.height} x {grid.width} tokens"
     if slope is None or not bool(slope.count_nonzero()):
@@ -167,9 +176,9 @@ def _read_rows(slope: Tensor | None, grid: Grid) -> tuple[Tensor, str]:
     return rows, f"the mean of {len(rows)} rows, which the target reads ({where})"
 
 
-def _over_the_picture(matrices: Sequence[Tensor], leaf: Tensor, patches: set[tuple[int, int]]) -> Grid:
+def _over_the_picture(matrices: Sequence[Tensor], seen: Recording) -> LayerGrid:
     """How the N tokens of all the matrices lie over the picture."""
-    batch, size = len(leaf), (leaf.shape[2], leaf.shape[3])
+    batch, _, height, width = seen.images.shape
     forms = sorted({tuple(matrix.shape) for matrix in matrices})
     advice = "Take a source that reads a layer instead, such as gradcam or layercam."
     if not forms:
@@ -178,12 +187,12 @@ def _over_the_picture(matrices: Sequence[Tensor], leaf: Tensor, patches: set[tup
             f"nn.MultiheadAttention); got no attention in the forward pass. {advice}"
         )
     tokens = forms[0][-1]
-    grid = find_grid((batch, tokens, 1), batch, size, patches)
+    grid = seen.grid((batch, tokens, 1), guess=True)
     whole = all(form[0] == batch if len(form) == 4 else form[0] % batch == 0 for form in forms)
     if grid is None or not whole or any(form[-1] != tokens for form in forms):
-        told = ", ".join(" x ".join(map(str, form)) for form in forms[:4])
+        got = ", ".join(" x ".join(map(str, form)) for form in forms[:4])
         raise ValueError(
-            f"`model` must attend over all patches of the picture in every layer; got attention of {told} for {batch} "
-            f"pictures of {size[0]} x {size[1]} (windows, or tokens that are merged on the way). {advice}"
+            f"`model` must attend over all patches of the picture in every layer; got attention of {got} for {batch} "
+            f"pictures of {height} x {width} (windows, or tokens that are merged on the way). {advice}"
         )
     return grid

@@ -1,8 +1,8 @@
-"""Attention matrices of any transformer, overheard in the forward pass; nothing of the model is changed for it.
+"""Attention matrices of any transformer, recorded in the forward pass; the model is not changed for it.
 
 timm calls the fused ``scaled_dot_product_attention``, transformers too unless told otherwise, torchvision goes through
-``multi_head_attention_forward``, others write out their softmax. Fused attention keeps its matrix to itself, so it is
-computed in the open instead: the same formula, equal to rounding.
+``multi_head_attention_forward``, others write out their softmax. Fused attention does not return its matrix, so it is
+computed in steps instead: the same formula, equal to rounding.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MULTI_HEAD = inspect.signature(functional.multi_head_attention_forward)
 
 
 @contextmanager
-def overhear() -> Iterator[list[Tensor]]:
+def recorded_attention() -> Iterator[list[Tensor]]:
     """Collect the self-attention matrices (..., N, N) of the forward passes inside, in order, as parts of the graph."""
-    with _Overhearing() as mode:
+    with _AttentionMode() as mode:
         yield mode.matrices
 
 
@@ -61,7 +61,7 @@ def open_attention(
     return shown @ value, matrix
 
 
-class _Overhearing(TorchFunctionMode):
+class _AttentionMode(TorchFunctionMode):
     """Sees every call of a torch function from Python; inside itself it is switched off."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class _Overhearing(TorchFunctionMode):
         return attends
 
     def _multi_head(self, call: inspect.BoundArguments) -> tuple[Tensor, Tensor | None]:
-        """As torch defines it; what is unusual in a vision transformer is left to torch, and then not overheard."""
+        """As torch defines it; what is unusual in a vision transformer is left to torch, and then not recorded."""
         call.apply_defaults()
         asked = call.arguments
         unusual = ("bias_k", "bias_v", "key_padding_mask", "attn_mask", "static_k", "static_v")
@@ -97,11 +97,11 @@ class _Overhearing(TorchFunctionMode):
         ):
             return functional.multi_head_attention_forward(*call.args, **call.kwargs)
         heads = asked["num_heads"]
-        weights = asked["in_proj_weight"].chunk(3)
+        projections = asked["in_proj_weight"].chunk(3)
         biases = (None,) * 3 if asked["in_proj_bias"] is None else asked["in_proj_bias"].chunk(3)
         query, key, value = (
             _split(functional.linear(asked[name], weight, bias), heads)
-            for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True)
+            for name, weight, bias in zip(("query", "key", "value"), projections, biases, strict=True)
         )
         output, matrix = open_attention(query, key, value)
         self._keep(matrix)
@@ -111,8 +111,8 @@ class _Overhearing(TorchFunctionMode):
         output = output if asked["query"].ndim == 3 else output[:, 0]
         if not asked["need_weights"]:
             return output, None
-        told = matrix.mean(1) if asked["average_attn_weights"] else matrix
-        return output, told if asked["query"].ndim == 3 else told[0]
+        weights = matrix.mean(1) if asked["average_attn_weights"] else matrix
+        return output, weights if asked["query"].ndim == 3 else weights[0]
 
 
 def _split(projected: Tensor, heads: int) -> Tensor:

@@ -7,17 +7,47 @@ its formula of the two.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from usu.sources.coarse_map import CoarseMap, finite, notes_on
-from usu.sources.finer import layercams, remember
-from usu.sources.formulas import Formula, gradcam_of, hirescam_of, layercam_of
-from usu.sources.layers import KEPT, Heard, candidates, choose, find_layer, gradients_at, grid_of, listen
-from usu.sources.passes import Goals, Target, checked_pictures, in_chunks, one_each, score_of, with_gradients
+from usu.sources.coarse_map import (
+    CoarseMap,
+    Target,
+    Targets,
+    checked_images,
+    finite,
+    in_chunks,
+    notes_on,
+    one_each,
+    score_of,
+    with_gradients,
+)  # fmt: skip
+from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, output_nodes, recorded
 from usu.types import Array
+
+#: (activation, gradient), each (B, C, h, w), to signed maps (B, h, w).
+Formula: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+#: Resolutions beyond the coarse map's own that are looked at. A second one makes the backward pass longer.
+LEVELS = 1
+
+
+def gradcam_of(activation: Tensor, gradient: Tensor) -> Tensor:
+    """A channel counts by its mean gradient: Σ_c mean(G_c) · A_c."""
+    return torch.einsum("bc,bchw->bhw", gradient.mean((2, 3)), activation)
+
+
+def hirescam_of(activation: Tensor, gradient: Tensor) -> Tensor:
+    """Every place counts by its own gradient: Σ_c G_c · A_c."""
+    return (gradient * activation).sum(1)
+
+
+def layercam_of(activation: Tensor, gradient: Tensor) -> Tensor:
+    """Every place counts by its own gradient, where that is positive: Σ_c relu(G_c) · A_c."""
+    return (gradient.relu() * activation).sum(1)
 
 
 def gradcam(
@@ -39,12 +69,12 @@ def gradcam(
             each picture's top class.
         layer: dotted name or module; None takes the last spatial layer with a gradient.
         relu: False keeps the negative evidence.
-        finer: True also keeps what finer layers say, heard in the same pass (`CoarseMap.finer`).
+        finer: True also keeps maps of finer layers, from the same pass (`CoarseMap.finer`).
         chunk: pictures per pass; bounds the memory.
 
     Guarantees:
         One forward pass per picture, also when the layer is chosen automatically, and a backward pass no further than
-        that layer (with ``finer``, than the finest it hears). No scaling: a picture's map does not depend on others.
+        that layer (with ``finer``, than the finest of those). No scaling: a picture's map does not depend on others.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     >>> with torch.no_grad(): _ = model[0].weight.fill_(2.0)
@@ -113,76 +143,70 @@ def _cam(
     finer: bool,
     chunk: int,
 ) -> CoarseMap:
-    pictures = checked_pictures(method, model, images, chunk)
-    goals = one_each(target, len(pictures))
-    asked = None if layer is None else find_layer(model, layer)
-    reason = "asked for"
+    batch = checked_images(method, model, images, chunk)
+    targets = one_each(target, len(batch))
+    name = None if layer is None else find_layer(model, layer)
+    reason, evaluations = "", 0
     maps: list[Tensor] = []
-    details: list[tuple[Tensor, ...]] = []
+    details: list[list[Tensor]] = []
     classes: list[int] = []
-    with with_gradients(model, pictures) as home:
-        for leaf, wanted in in_chunks(pictures, goals, chunk, home):
-            done = _one_pass(formula, model, leaf, wanted, asked, finer)
-            if asked is None:  # the other chunks take the same layer
-                asked, reason = find_layer(model, done.layer), done.reason
-            maps.append(done.map)
-            details.append(done.finer)
-            classes += done.classes
-    values = finite(torch.cat(maps))
-    return CoarseMap(
-        values=values.relu() if relu else values,
-        layer=asked[0] if asked else "",
+    with with_gradients(model, batch) as home:
+        for leaf, wanted in in_chunks(batch, targets, chunk, home):
+            found, tops, finest, passes = _one_pass(model, leaf, wanted, name, finer)
+            # the other chunks take the same layer
+            name, reason = found.layer, reason or found.reason
+            maps.append(_map(formula, found))
+            details.append(finest)
+            classes += tops
+            evaluations += passes
+    signed = finite(torch.cat(maps))
+    made = CoarseMap(
+        values=signed.relu() if relu else signed,
+        layer=name or "",
         reason=reason,
-        targets=None if callable(goals) else tuple(classes),
-        evaluations=len(pictures),
-        notes=notes_on(values, relu=relu),
+        targets=None if callable(targets) else tuple(classes),
+        evaluations=evaluations,
         finer=tuple(torch.cat(level) for level in zip(*details, strict=True)),
+        signed=signed,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Pass:
-    map: Tensor
-    layer: str
-    reason: str
-    classes: list[int]
-    finer: tuple[Tensor, ...] = ()
+    return replace(made, notes=notes_on(made, relu=relu))
 
 
 def _one_pass(
-    formula: Formula, model: nn.Module, leaf: Tensor, goals: Goals, asked: tuple[str, nn.Module] | None, finer: bool
-) -> _Pass:
-    """Signed maps (B, h, w) of one batch: a forward pass that is listened to, a backward pass to the layer."""
-    heard: deque[Heard] = deque(maxlen=KEPT)
-    last: dict[tuple[int, int], Heard] = {}
+    model: nn.Module, leaf: Tensor, targets: Targets, layer: str | None, finer: bool
+) -> tuple[Chosen, list[int], list[Tensor], int]:
+    """The layer, the classes, LayerCAMs of finer layers, and the forward passes: one, as a rule."""
+    with recorded(model, leaf, layer, shapes=finer) as seen:
+        output = model(seen.entry)
+    score, classes = score_of(output, targets, len(leaf))
+    passes = 1
+    if layer is None and not seen.depends(score):
+        # something cuts the graph, such as no_grad() around a backbone: a changed picture shows what depends on it
+        with recorded(model, leaf, shapes=finer, trace=False) as seen:
+            output = model(seen.entry)
+        score, _ = score_of(output, targets, len(leaf))
+        noise = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(0)).to(leaf)
+        with recorded(model, leaf + noise, shapes=finer, trace=False) as other:
+            model(other.entry)
+        pairs = zip(seen.outputs, other.outputs, strict=True)
+        seen.outputs = deque(one for one, two in pairs if not torch.equal(one.output, two.output))
+        for shape, one in list(seen.by_shape.items()):
+            if torch.equal(one.output, other.by_shape[shape].output):
+                del seen.by_shape[shape]
+        passes = 3
+    seen.spent = output_nodes(output, score) if callable(targets) else set()
+    found = last_layer(seen, score, again=finer) if layer is None else named_layer(seen, score, layer, again=finer)
+    cells = found.grid.height * found.grid.width
+    details = finer_layercams(finer_layers(seen, score, cells, LEVELS)) if finer else []
+    return found, classes, details, passes * len(leaf)
 
-    def tell(one: Heard) -> None:
-        if asked is None or one.name == asked[0]:
-            heard.append(one)
-        if finer:
-            remember(one, last)
 
-    modules = dict([asked]) if asked else {}
-    modules |= candidates(model) if finer or not asked else {}
-    with listen(model, modules, leaf, only_grids=asked is None, tell=tell):
-        # a copy goes in, because a first layer that works in place may not touch a leaf
-        output = model(leaf.clone())
-    score, classes = score_of(output, goals, len(leaf))
-    if asked and not heard:
-        raise ValueError(
-            f"`layer` must take part in the forward pass; got {asked[0]!r}, which did not run, or returned no tensor "
-            "with a gradient. Choose another one."
-        )
-    layers = [heard[-1]] if asked else list(heard)
-    layer, gradient, reason = (
-        (layers[0], gradients_at(score, layers, again=finer)[0], "asked for")
-        if asked
-        else choose(layers, score, again=finer)
-    )
-    grid = grid_of(layer, leaf)
-    details = layercams(score, last, grid.height * grid.width) if finer else ()
-    activation = grid.arrange(layer.output.detach())
-    if gradient is None:  # the target does not look at this layer
-        blank = activation.new_zeros(activation.shape[0], *activation.shape[2:])
-        return _Pass(blank, layer.name, reason, classes, details)
-    return _Pass(formula(activation, grid.arrange(gradient)), layer.name, reason, classes, details)
+def finer_layercams(layers: list[Chosen]) -> list[Tensor]:
+    """LayerCAM (B, h, w) of each, in float64 on the CPU; zero where the target does not depend on it."""
+    return [finite(_map(layercam_of, one)).relu().double().cpu() for one in layers]
+
+
+def _map(formula: Formula, found: Chosen) -> Tensor:
+    if found.gradient is None:
+        return found.activation.new_zeros(found.activation[:, 0].shape)
+    return formula(found.activation, found.gradient)

@@ -1,8 +1,7 @@
-"""Finer layers, heard in the same pass: what the model knew before it lost the place of things."""
+"""Maps of layers finer than a coarse map, for `usu.upsample`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,13 +9,9 @@ from torch import Tensor, nn
 
 from usu.forward import Engine, undisturbed
 from usu.forward.outputs import read, top_class
-from usu.sources.coarse_map import finite
-from usu.sources.formulas import layercam_of
-from usu.sources.layers import Heard, candidates, gradients_at, grid_of, listen
+from usu.sources import cams
+from usu.sources.layers import finer_layers, recorded
 from usu.types import Array
-
-#: Resolutions beyond the coarse map's own that are looked at. A second one makes the backward pass longer.
-LEVELS = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +24,7 @@ class Finer:
 
 
 def module_of(model: object) -> nn.Module | None:
-    """The module whose layers can be listened to, if there is one; of a compiled one, what was compiled.
+    """The module whose layers can be recorded, if there is one; of a compiled one, what was compiled.
 
     Weights made in inference mode let no gradient pass.
     """
@@ -59,36 +54,14 @@ def finer_maps(engine: Engine, module: nn.Module, picture: Array, cells: int) ->
     engine.meter.plan(1)
     with undisturbed(module), torch.inference_mode(False), torch.enable_grad():
         leaf = engine.place(picture).detach().clone().requires_grad_()[None]
-        last: dict[tuple[int, int], Heard] = {}
-        with listen(module, candidates(module), leaf, only_grids=True, tell=lambda one: remember(one, last)):
-            # a copy goes in, because a first layer that works in place may not touch a leaf
-            output = module(leaf.clone().to(dtype=engine.dtype))
-            engine.meter.spent += 1
+        with recorded(module, leaf, every=False, shapes=True) as seen:
+            output = module(seen.entry.to(dtype=engine.dtype))
+        engine.meter.spent += 1
         target = engine.target if engine.target is not None else (top_class(output),)
         values = read(output, target, engine.link, 1)[0]
-        levels = [layercams(value, last, cells, again=i + 1 < len(values)) for i, value in enumerate(values)]
+        levels = [
+            cams.finer_layercams(finer_layers(seen, value, cells, cams.LEVELS, again=i + 1 < len(values)))
+            for i, value in enumerate(values)
+        ]
     maps = tuple(torch.cat(level) for level in zip(*levels, strict=True))
     return Finer(maps, replace(engine, target=target))
-
-
-def remember(heard: Heard, last: dict[tuple[int, int], Heard]) -> None:
-    """Keep the last layer of each resolution."""
-    if heard.grid is not None:
-        last[heard.grid.height, heard.grid.width] = heard
-
-
-def layercams(
-    score: Tensor, last: Mapping[tuple[int, int], Heard], cells: int, *, again: bool = False
-) -> tuple[Tensor, ...]:
-    """LayerCAM (B, h, w) of the next resolutions above ``cells`` places; zero where the score does not look there."""
-    sizes = sorted((size for size in last if size[0] * size[1] > cells), key=lambda size: size[0] * size[1])[:LEVELS]
-    layers = [last[size] for size in sizes]
-    if not layers or not score.requires_grad:
-        return ()
-    maps = []
-    for layer, slope in zip(layers, gradients_at(score, layers, again=again), strict=True):
-        grid = grid_of(layer, layer.output)
-        activation = grid.arrange(layer.output.detach())
-        found = activation.sum(1) * 0 if slope is None else layercam_of(activation, grid.arrange(slope))
-        maps.append(finite(found).relu().double().cpu())
-    return tuple(maps)

@@ -1,183 +1,339 @@
-"""Layers of a model: found by name, listened to during one pass, chosen by what reaches the target."""
+"""Layers of a model: found by name, recorded during one forward pass, chosen by what reaches the target."""
 
 from __future__ import annotations
 
 import difflib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.sources.grids import Grid, find_grid
+from usu.sources.grids import LayerGrid, find_grid, trace_tokens
 
 #: Outputs kept while searching. The layer wanted is near the end, and so memory does not grow with depth.
-KEPT = 64
-_MUTE = (nn.Linear, torch.jit.ScriptModule)
+_KEPT = 64
+#: Nodes of the graph between the picture, or a convolution, and its tokens: more are no patch embedding.
+_EMBEDDING = 100
+#: Nodes of the graph that leave an output what it is.
+_COPIES = ("Clone", "Alias", "Upsample", "Sigmoid", "Softmax", "LogSoftmax", "Permute", "Transpose", "View", "ToCopy")
+_WITHOUT_HOOK = (nn.Linear, torch.jit.ScriptModule)
 
 
-@dataclass(frozen=True, eq=False)
-class Heard:
-    """One layer's output in one pass."""
-
-    name: str
-    output: Tensor
-    grid: Grid | None
-
-
-def find_layer(model: nn.Module, layer: str | nn.Module) -> tuple[str, nn.Module]:
-    """The layer by its dotted name, or the module itself, as (name, module)."""
-    modules = dict(model.named_modules())
+def find_layer(model: nn.Module, layer: str | nn.Module) -> str:
+    """The dotted name of a layer given by that name, or as the module itself."""
+    modules: dict[str, nn.Module] = dict(model.named_modules())
     if isinstance(layer, nn.Module):
         for name, module in modules.items():
             if module is layer:
-                return name, module
-        raise ValueError(
-            f"`layer` must be part of the model; got a {type(layer).__name__} that is not in it. "
-            "Take it from this very model, or name it as in model.named_modules()."
-        )
+                return name
+        raise ValueError(f"`layer` must be part of the model; got a {type(layer).__name__} that is not in it.")
     if not isinstance(layer, str):
-        raise TypeError(
-            f"`layer` must be a name or a module; got {type(layer).__name__}. Leave it None to have it chosen."
-        )
+        raise TypeError(f"`layer` must be a name or a module; got {type(layer).__name__}.")
     if layer in modules and layer:
-        return layer, modules[layer]
+        return layer
     names = [name for name in modules if name]
     close = difflib.get_close_matches(layer, names, n=5, cutoff=0.4) or names[-5:]
     raise ValueError(f"`layer` must name a layer of the model; got {layer!r}. Close are: {', '.join(close)}.")
 
 
-def candidates(model: nn.Module) -> dict[str, nn.Module]:
-    """Layers worth listening to when none was asked for: those with parameters below the model itself.
+@dataclass(frozen=True, eq=False)
+class LayerOutput:
+    """One layer's output in one pass."""
 
-    Activations and poolings only repeat what the layer before them says. A linear projection is left out because
-    inside attention it holds queries, keys and values, not features of places; its block comes right after it. What
-    TorchScript compiled takes no hooks.
-    """
-    return {
-        name: module
-        for name, module in model.named_modules()
-        if name and not isinstance(module, _MUTE) and any(True for _ in module.parameters())
-    }
+    name: str
+    output: Tensor
+
+
+@dataclass(eq=False)
+class Recording:
+    """What the layers of a model returned in one forward pass."""
+
+    #: (B, C, H, W), the leaf of the graph.
+    images: Tensor
+    #: False: the graph does not show what depends on the picture, and shapes alone decide.
+    trace: bool = True
+    #: In the order the layers finished: the last ones, or those of the layer asked for.
+    outputs: deque[LayerOutput] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    #: The last output of each shape, in that order.
+    by_shape: dict[tuple[int, ...], LayerOutput] = field(default_factory=dict)
+    #: What the convolutions returned, the last of each grid (h, w): a ViT's patch embedding is one of them.
+    patches: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    #: The first tensor (., N, C) of each N and C that depends on the picture: there a token may still be one patch.
+    tokens: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    #: N and C that were seen before without the picture: words, queries, or the position embedding of a ViT.
+    foreign: set[tuple[int, int]] = field(default_factory=set)
+    #: Layers that depend on the picture and have tokens without a grid, with their shapes.
+    unplaced: dict[str, str] = field(default_factory=dict)
+    #: Nodes of the graph that make the model's output; see `output_nodes`.
+    spent: set[Any] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        #: What goes into the model: a copy, because a first layer that works in place may not touch a leaf.
+        self.entry = self.images.clone()
+        self._depends: dict[Any, bool] = {self.entry.grad_fn: True, None: False}
+        self._grids: dict[tuple[int, ...], LayerGrid | None] = {}
+        self._verdicts: dict[tuple[int, int], tuple[bool, LayerGrid | None]] = {}
+
+    def depends(self, tensor: Tensor) -> bool:
+        """Whether there is a way through the graph from the picture to this tensor."""
+        known, node = self._depends, tensor.grad_fn
+        if node not in known:
+            known[node] = any(known.get(one, False) for one in upstream([node], lambda one: one not in known))
+        return known[node]
+
+    def grid(self, shape: tuple[int, ...], *, guess: bool = False) -> LayerGrid | None:
+        """Where outputs of this shape lie over the picture; None: nowhere.
+
+        Tokens are traced back to the patches they were made of. Where they are mixed before they are first seen, their
+        number must be that of a convolution's places; with ``guess``, any number that fits the picture will do.
+        """
+        key = (*shape, int(guess))
+        if key not in self._grids:
+            certain, grid = self._traced(shape[1], shape[2]) if len(shape) == 3 and self.trace else (False, None)
+            if grid is None and (guess or not certain):
+                height, width = self.images.shape[2:]
+                loose = guess or not self.trace
+                grid = find_grid(shape, len(self.images), (height, width), self.patches, guess=loose)
+            self._grids[key] = grid
+        return self._grids[key]
+
+    def note_tokens(self, value: object) -> None:
+        """Remember the first tokens of their kind."""
+        if isinstance(value, Tensor) and value.ndim == 3 and (value.shape[1], value.shape[2]) not in self.tokens:
+            if self.depends(value):
+                self.tokens[value.shape[1], value.shape[2]] = value
+            else:
+                self.foreign.add((value.shape[1], value.shape[2]))
+
+    def _traced(self, count: int, width: int) -> tuple[bool, LayerGrid | None]:
+        """Whether it is certain where tokens (., count, width) lie, and where. Layers may change their width."""
+        kind = (count, width)
+        if kind not in self.foreign:
+            kind = next((one for one in self.tokens if one[0] == count and one not in self.foreign), kind)
+        if kind not in self._verdicts:
+            self._verdicts[kind] = self._verdict(count, self.tokens.get(kind), kind in self.foreign)
+        return self._verdicts[kind]
+
+    def _verdict(self, count: int, first: Tensor | None, foreign: bool) -> tuple[bool, LayerGrid | None]:
+        if first is None:
+            return foreign, None
+        # the first is a slice of other tokens: all but the class token, or the detection tokens alone
+        node: Any = first.grad_fn
+        while node.name().startswith(("Clone", "Alias")):
+            node = node.next_functions[0][0]
+        if node.name().startswith("Slice") and node._saved_dim == 1 and len(node._saved_self_sym_sizes) == 3:
+            sizes, start = node._saved_self_sym_sizes, node._saved_start
+            whole = self.grid((len(self.images), sizes[1], sizes[2]))
+            if whole is not None:
+                start -= 0 if start < sizes[1] else 2**64 - sizes[1]  # counted from the end
+                before, places = whole.prefix - start, whole.height * whole.width
+                cut = replace(whole, prefix=before, suffix=count - before - places)
+                return True, cut if cut.prefix >= 0 <= cut.suffix else None
+        # mixed tokens cannot be told apart, and a backward pass through many layers would cost as much as the map
+        sources = [one for (h, w), one in self.patches.items() if h * w <= count and self.depends(one)]
+        ends = {self.entry.grad_fn, *(one.grad_fn for one in sources)}
+        if len(upstream([first.grad_fn], lambda node: node not in ends)) > _EMBEDDING:
+            return foreign, None
+        certain, grid = trace_tokens(first, [*sources, self.images])
+        return certain or foreign, grid
 
 
 @contextmanager
-def listen(
+def recorded(
     model: nn.Module,
-    modules: Mapping[str, nn.Module],
     images: Tensor,
+    layer: str | None = None,
     *,
-    only_grids: bool,
-    tell: Callable[[Heard], None] | None = None,
-) -> Iterator[Sequence[Heard]]:
-    """Collect what ``modules`` return, in the order they finish; the hooks are gone afterwards.
+    every: bool = True,
+    shapes: bool = False,
+    trace: bool = True,
+) -> Iterator[Recording]:
+    """Record the forward pass of ``model(seen.entry)`` made inside; the hooks are gone afterwards.
 
-    What goes on to the next layer is a copy, so that one that works in place cannot change what was heard. With
-    ``tell`` each is told at once, and not kept.
+    Layers with parameters are recorded. Activations and poolings only repeat the layer before them. A linear projection
+    is left out because inside attention it holds queries, keys and values, not features of places; its block comes
+    right after it. What TorchScript compiled takes no hooks.
+
+    Args:
+        layer: keep the outputs of this layer, whatever it is; None: of all that depend on the picture and lie over it.
+        every: False keeps none of them.
+        shapes: also keep the last output of each shape.
+        trace: as in `Recording`.
     """
-    heard: deque[Heard] = deque(maxlen=KEPT)
-    take = heard.append if tell is None else tell
-    batch, size = images.shape[0], (images.shape[2], images.shape[3])
+    seen, search = Recording(images, trace), shapes or (every and layer is None)
+    passed_on: list[Tensor | None] = [None, None]  # the copy that was handed on last, and what it is a copy of
 
-    def keep_output(name: str, output: Any) -> Any:
+    def keep(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         tensor = first_tensor(output)
-        if tensor is None or not tensor.requires_grad:
+        for value in (*inputs[:1], tensor):
+            seen.note_tokens(value)
+        if tensor is None:
             return None
-        rebuilt = isinstance(output, Tensor) or type(output) in (tuple, list)
-        grid = find_grid(tuple(tensor.shape), batch, size, patches)
-        if only_grids and (grid is None or not rebuilt):  # the layers inside a ModelOutput are heard themselves
+        shape = tuple(tensor.shape)
+        if len(shape) == 4 and isinstance(module, nn.Conv2d):
+            seen.patches[shape[2], shape[3]] = tensor
+        if not tensor.requires_grad:
             return None
-        take(Heard(name, tensor, grid))
+        # the layers inside a ModelOutput are recorded themselves
+        rebuilt, spatial = isinstance(output, Tensor) or type(output) in (tuple, list), False
+        candidate = search and rebuilt and len(shape) in (3, 4) and shape[0] == len(images)
+        if candidate and (not trace or seen.depends(tensor)):
+            spatial = seen.grid(shape) is not None
+            if not spatial and len(shape) == 3:
+                seen.unplaced[name] = check.shape(tensor)
+        wanted = name == layer or (layer is None and every and spatial)
+        if not wanted and not (shapes and spatial):
+            return None
+        # a block that returns what its last layer returned shares the copy, unless that was changed in place
+        again = tensor is passed_on[0] and tensor._version == 0
+        found = LayerOutput(name, passed_on[1] if again and passed_on[1] is not None else tensor)
+        if wanted:
+            seen.outputs.append(found)
+        if shapes and spatial:
+            seen.by_shape.pop(shape, None)
+            seen.by_shape[shape] = found
+        if again or not rebuilt:
+            return None
+        # a copy goes on, so that a layer that works in place cannot change what was recorded
+        passed_on[:] = tensor.clone(), tensor
         if output is tensor:
-            return tensor.clone()
-        return type(output)([tensor.clone(), *output[1:]]) if rebuilt and output[0] is tensor else None
+            return passed_on[0]
+        return type(output)([passed_on[0], *output[1:]]) if output[0] is tensor else None
 
-    with ExitStack() as hooks:
-        patches = hooks.enter_context(patch_grids(model))
-        for name, module in modules.items():
-            handle = module.register_forward_hook(lambda _module, _inputs, out, name=name: keep_output(name, out))
-            hooks.callback(handle.remove)
-        yield heard
-
-
-@contextmanager
-def patch_grids(model: nn.Module) -> Iterator[set[tuple[int, int]]]:
-    """Collect the sizes of what the convolutions return: a ViT's patch embedding is one of them."""
-    patches: set[tuple[int, int]] = set()
-
-    def note(_module: nn.Module, _inputs: object, output: object) -> None:
-        if isinstance(output, Tensor) and output.ndim == 4:
-            patches.add((output.shape[2], output.shape[3]))
-
-    handles = [module.register_forward_hook(note) for module in model.modules() if isinstance(module, nn.Conv2d)]
+    handles = [
+        module.register_forward_hook(partial(keep, name))
+        for name, module in model.named_modules()
+        if name == layer or (name and not isinstance(module, _WITHOUT_HOOK) and any(True for _ in module.parameters()))
+    ]
     try:
-        yield patches
+        yield seen
     finally:
         for handle in handles:
             handle.remove()
 
 
 def first_tensor(output: object) -> Tensor | None:
-    """What a layer says: its tensor, the first of a tuple, or the first in a dictionary (a ModelOutput)."""
+    """A layer's tensor: its output, the first of a tuple, or the first in a dictionary (a ModelOutput)."""
     values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
     return output if isinstance(output, Tensor) else next((v for v in values if isinstance(v, Tensor)), None)
 
 
-def gradients_at(score: Tensor, layers: Sequence[Heard], *, again: bool = False) -> tuple[Tensor | None, ...]:
-    """d(score) / d(output) of each layer, None where there is no way; the parameters' .grad stays as it is."""
-    outputs = [layer.output for layer in layers]
-    return torch.autograd.grad(score, outputs, retain_graph=again, allow_unused=True)
+def upstream(start: Iterable[Any], through: Callable[[Any], bool]) -> set[Any]:
+    """Nodes of the graph met on the way back from ``start``, going on only from those that may be passed through."""
+    found: set[Any] = set()
+    waiting = list(start)
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            waiting += [parent for parent, _ in node.next_functions] if through(node) else []
+    return found
 
 
-def choose(layers: Sequence[Heard], score: Tensor, *, again: bool = False) -> tuple[Heard, Tensor | None, str]:
-    """The last layer over the picture through which the score can be changed, its gradient, and why it is that one.
+def output_nodes(output: object, score: Tensor) -> set[Any]:
+    """Nodes that make an output over the picture which the score reads, and of what that is a copy of (upsampled).
+
+    A layer that ends there explains nothing: it is what the target is made of.
+    """
+    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+    tensors = [output] if isinstance(output, Tensor) else [one for one in values if isinstance(one, Tensor)]
+    ends = {one.grad_fn for one in tensors}
+    read = upstream([score.grad_fn], lambda node: node not in ends)
+    spatial = {one.grad_fn for one in tensors if one.ndim > 2 and one[0, 0].numel() > 1}
+    return upstream(read & spatial, lambda node: node.name().startswith(_COPIES))
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """A layer's activation and the target's gradient there, (B, C, h, w) each; None where there is no gradient."""
+
+    layer: str
+    grid: LayerGrid
+    activation: Tensor
+    gradient: Tensor | None
+    reason: str = ""
+
+
+def named_layer(seen: Recording, score: Tensor, layer: str, *, again: bool = False) -> Chosen:
+    """The layer asked for, as it ran last: its grid as found, else a plain (B, C, h, w)."""
+    if not seen.outputs:
+        raise ValueError(
+            f"`layer` must take part in the forward pass; got {layer!r}, which did not run, or returned no tensor "
+            "with a gradient."
+        )
+    one = seen.outputs[-1]
+    shape = tuple(one.output.shape)
+    grid = seen.grid(shape, guess=True)
+    if grid is None and len(shape) == 4 and shape[0] == len(seen.images) and shape[2] * shape[3] > 1:
+        grid = LayerGrid(shape[2], shape[3], "channels first")
+    if grid is None:
+        raise ValueError(
+            f"`layer` must have an output that lies over the picture; got {layer!r} with {check.shape(one.output)} for "
+            f"pictures of {check.shape(seen.images)}. Choose an earlier layer, or leave it None to have one chosen."
+        )
+    return replace(_at(score, [(one, grid)], again=again)[0], reason="asked for")
+
+
+def last_layer(seen: Recording, score: Tensor, *, again: bool = False) -> Chosen:
+    """The last layer over the picture through which the score can be changed, and that is not the model's output.
 
     The head of a ViT that reads the class token alone leaves the patches of the last blocks' outputs without gradient;
     then it is the layer before, usually the first norm of the last block.
     """
-    if not layers:
+    placed = [(one, grid) for one in seen.outputs if (grid := seen.grid(tuple(one.output.shape))) is not None]
+    layers = [(one, grid) for one, grid in placed if one.output.grad_fn not in seen.spent]
+    spent = ", ".join(one.name for one, _ in placed if one.output.grad_fn in seen.spent)
+    if not layers or (seen.unplaced and _is_embedding(layers[-1][0].output)):
+        lost = ", ".join(f"{name} ({shape})" for name, shape in seen.unplaced.items())
         raise ValueError(
-            "`model` must have a layer that lies over the picture (B x C x h x w, or tokens of a grid); got none. "
+            "`model` must have a layer behind its input embedding and before its output that depends on the picture "
+            f"and lies over it (B x C x h x w, or tokens of its patches); got {lost or spent or 'none'}. "
             "Name one with `layer`, or bring a coarse map of your own."
         )
+    aside = f"; not {spent}, which the target reads" if spent else ""
     # nearly always it is the very last one, and a backward pass through the head is all that is needed
-    last = gradients_at(score, layers[-1:], again=True)
-    if _reaches(layers[-1], last[0]):
-        return layers[-1], last[0], f"the last spatial layer ({_form(layers[-1])})"
-    gradients = gradients_at(score, layers, again=again)
-    for passed, (layer, gradient) in enumerate(reversed(list(zip(layers, gradients, strict=True)))):
-        if _reaches(layer, gradient):
+    (last,) = _at(score, layers[-1:], again=True)
+    if _nonzero(last.gradient):
+        return replace(last, reason=f"the last spatial layer ({last.grid}{aside})")
+    for passed, found in enumerate(reversed(_at(score, layers, again=again))):
+        if _nonzero(found.gradient):
             later = f"{passed} later one has" if passed == 1 else f"{passed} later ones have"
-            return layer, gradient, f"the last spatial layer with a gradient ({_form(layer)}; {later} none there)"
-    return layers[-1], last[0], f"the last spatial layer ({_form(layers[-1])}); none has a gradient"
+            reason = f"the last spatial layer with a gradient ({found.grid}; {later} none there{aside})"
+            return replace(found, reason=reason)
+    return replace(last, reason=f"the last spatial layer ({last.grid}{aside}); none has a gradient")
 
 
-def _form(layer: Heard) -> str:
-    if layer.grid is None:
-        return "no grid"
-    form = f"{layer.grid.height} x {layer.grid.width}"
-    if layer.grid.layout != "tokens":
-        return form
-    return f"{form} tokens after {layer.grid.prefix} without a place" if layer.grid.prefix else f"{form} tokens"
+def finer_layers(seen: Recording, score: Tensor, cells: int, levels: int, *, again: bool = False) -> list[Chosen]:
+    """The last layer of each of the next ``levels`` resolutions above ``cells`` places."""
+    last: dict[tuple[int, int], tuple[LayerOutput, LayerGrid]] = {}
+    for shape, one in seen.by_shape.items():
+        grid = seen.grid(shape)
+        if grid is not None and grid.height * grid.width > cells and one.output.grad_fn not in seen.spent:
+            last[grid.height, grid.width] = one, grid
+    found = [last[size] for size in sorted(last, key=lambda size: size[0] * size[1])[:levels]]
+    return _at(score, found, again=again) if found and score.requires_grad else []
 
 
-def _reaches(layer: Heard, gradient: Tensor | None) -> bool:
-    return gradient is not None and layer.grid is not None and bool(layer.grid.arrange(gradient).count_nonzero())
+def _at(score: Tensor, layers: Sequence[tuple[LayerOutput, LayerGrid]], *, again: bool) -> list[Chosen]:
+    """Each layer with d(score) / d(output); the parameters' .grad stays as it is."""
+    slopes = torch.autograd.grad(score, [one.output for one, _ in layers], retain_graph=again, allow_unused=True)
+    return [
+        Chosen(one.name, grid, grid.arrange(one.output.detach()), None if slope is None else grid.arrange(slope))
+        for (one, grid), slope in zip(layers, slopes, strict=True)
+    ]
 
 
-def grid_of(layer: Heard, images: Tensor) -> Grid:
-    """The grid of a layer asked for by name: as found, else a plain (B, C, h, w), else an error with the shape."""
-    if layer.grid is not None:
-        return layer.grid
-    shape = layer.output.shape
-    if len(shape) == 4 and shape[0] == len(images) and shape[2] * shape[3] > 1:
-        return Grid(shape[2], shape[3], "channels first")
-    raise ValueError(
-        f"`layer` must have an output that lies over the picture; got {layer.name!r} with "
-        f"{check.shape(layer.output)} for pictures of {check.shape(images)}. "
-        "Choose an earlier layer, or leave it None to have one chosen."
-    )
+def _nonzero(gradient: Tensor | None) -> bool:
+    return gradient is not None and bool(gradient.count_nonzero())
+
+
+def _is_embedding(tensor: Tensor) -> bool:
+    """Whether the picture went through one layer at most."""
+    nodes = upstream([tensor.grad_fn], lambda _: True)
+    return len([node for node in nodes if node.name().startswith(("Convolution", "Addmm", "Mm", "Bmm"))]) <= 1

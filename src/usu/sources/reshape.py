@@ -1,4 +1,4 @@
-"""Tokens back on the picture, for tools that ask their users for a reshape function."""
+"""A layer's tokens as maps over the picture, for tools that take a reshape function."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.forward import undisturbed
-from usu.sources.grids import Grid, find_grid
-from usu.sources.layers import first_tensor, patch_grids
+from usu.sources.grids import LayerGrid, find_grid
+from usu.sources.layers import first_tensor, recorded
 from usu.types import Array
 
 
@@ -30,10 +30,10 @@ class ReshapeTransform:
         """(B, N, D), (B, h, w, D) or (B, D, h, w) as (B, D, h, w), without the tokens that have no place."""
         output = first_tensor(tokens)
         if output is None:
-            raise TypeError(f"`tokens` must be a layer's output; got {type(tokens).__name__}. Choose another layer.")
+            raise TypeError(f"`tokens` must be a layer's output; got {type(tokens).__name__}.")
         return self.grid(output).arrange(output)
 
-    def grid(self, output: Tensor) -> Grid:
+    def grid(self, output: Tensor) -> LayerGrid:
         """Where in the picture the output's numbers sit."""
         shape = tuple(output.shape)
         found = find_grid(shape, shape[0] if shape else 0, self.size, self.patches)
@@ -65,9 +65,7 @@ def reshape_transform(model: nn.Module, input_size: Sequence[int] | Array | None
     torch.Size([1, 8, 2, 4])
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"`model` must be an nn.Module; got {type(model).__name__}. Pass the module whose layers you look at."
-        )
+        raise TypeError(f"`model` must be an nn.Module; got {type(model).__name__}.")
     weights = [weight for weight in [*model.parameters(), *model.buffers()] if weight.is_floating_point()]
     like = weights[0] if weights else torch.zeros(())
     if isinstance(input_size, (Tensor, np.ndarray)):
@@ -75,26 +73,26 @@ def reshape_transform(model: nn.Module, input_size: Sequence[int] | Array | None
     else:
         size = _size_of(model) if input_size is None else _checked_size(input_size)
         example = torch.zeros(1, _channels_of(model), *size)
-    with undisturbed(model), torch.no_grad(), patch_grids(model) as patches:
+    with undisturbed(model), torch.no_grad(), recorded(model, example, every=False) as seen:
         model(example.to(like))
-    return ReshapeTransform((example.shape[2], example.shape[3]), frozenset(patches))
+    return ReshapeTransform((example.shape[2], example.shape[3]), frozenset(seen.patches))
 
 
 def _example(pictures: Array) -> Tensor:
     tensor = check.as_tensor("input_size", pictures)
     if tensor.ndim not in (3, 4):
         raise ValueError(
-            f"`input_size` must be (H, W) or pictures, (B,) C x H x W; got an array of {check.shape(tensor)}. "
-            "Pass the pictures as the model takes them."
+            f"`input_size` must be (H, W) or images, (B,) C x H x W; got an array of {check.shape(tensor)}."
         )
     return (tensor if tensor.ndim == 4 else tensor[None])[:1].detach()
 
 
 def _checked_size(size: Sequence[int]) -> tuple[int, int]:
     sides = tuple(size) if isinstance(size, Sequence) and not isinstance(size, str) else ()
-    if len(sides) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sides):
-        raise ValueError(f"`input_size` must be height and width; got {size!r}. Pass e.g. (224, 224).")
-    return int(sides[0]), int(sides[1])
+    if len(sides) != 2:
+        raise ValueError(f"`input_size` must be height and width; got {size!r}.")
+    height, width = (check.whole_number("input_size", side, least=1) for side in sides)
+    return height, width
 
 
 def _size_of(model: nn.Module) -> tuple[int, int]:
