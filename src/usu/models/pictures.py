@@ -48,7 +48,7 @@ class Picture:
     @property
     def unit(self) -> NDArray:
         """The pixels as float32 in [0, 1], as segmenters want them."""
-        return self.pixels.astype(np.float32) / np.float32(255)
+        return np.asarray(self.pixels.astype(np.float32) / np.float32(255))
 
     @property
     def reduced(self) -> bool:

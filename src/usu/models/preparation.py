@@ -110,7 +110,8 @@ def place(values: Array, geometry: Geometry, *, size: tuple[int, int] | None = N
 
 def seen(unit: NDArray, geometry: Geometry) -> NDArray:
     """The part of a picture (H x W x 3 in [0, 1]) that the model sees, at the size it sees it."""
-    return _cut(np.rint(255 * unit).astype(np.uint8), geometry, "bicubic").astype(np.float32) / np.float32(255)
+    cut = _cut(np.rint(255 * unit).astype(np.uint8), geometry, "bicubic")
+    return np.asarray(cut.astype(np.float32) / np.float32(255))
 
 
 def _cut(pixels: NDArray, geometry: Geometry, resample: Resample) -> NDArray:

@@ -37,7 +37,7 @@ class Given:
                 f"`labels` must have the picture's size {picture.shape[:2]}; got {self.labels.shape}. "
                 "Resize and crop them exactly as the picture, with nearest-neighbour."
             )
-        return self.labels.copy()
+        return np.array(self.labels)
 
 
 def from_labels(labels: NDArray, *, inner: Segmenter = _SLIC) -> Given:

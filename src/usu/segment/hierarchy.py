@@ -68,7 +68,7 @@ def split(
         result[box][region] = names[children[region]]
         count += born - 1
         left -= born
-    return result
+    return np.asarray(result)
 
 
 def _answer(labels: NDArray, region: NDArray) -> NDArray:
