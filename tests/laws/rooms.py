@@ -1,6 +1,6 @@
 """The numbers of every room for a few seeds, by public names alone; `test_numbers` holds them to stored ones.
 
-Names that end in ``~`` hold numbers made in single precision by design: imputation, and pictures as networks take them.
+Names with a ``~`` hold numbers made in single precision by design: blur, noise, imputation, prepared pictures.
 """
 
 from __future__ import annotations
@@ -96,22 +96,28 @@ def score() -> Numbers:
     found: Numbers = {}
     image, labels, which = image_of(), parts(), np.array([0, 3, 4, 9])
     one, two = usu.forward.engine(network(), 2), usu.forward.engine(network(), [0, 3], link="log_probability")
-    for fill in ("blur", "mean", "noise", 0.25, [0.1, -0.2, 0.3]):
-        found[f"delete {fill}"] = usu.score.delete(one, image, labels, fill=fill).values
+    for name, fill in {
+        "~blur": "blur",
+        "~noise": "noise",
+        "mean": "mean",
+        "grey": 0.2,
+        "rgb": [0.1, -0.2, 0.3],
+    }.items():
+        found[f"delete {name}"] = usu.score.delete(one, image, labels, fill=fill).values
     for mode in ("keep", "both"):
-        found[mode] = usu.score.delete(two, image, labels, mode=mode, which=which).values[:, which]
+        found[mode] = usu.score.delete(two, image, labels, mode=mode, which=which, fill="mean").values[:, which]
     found["gradient"] = usu.score.gradient(two, image, labels, fill="mean").values
     for name, way in {
         "ridge": {}, "least squares": {"strength": 0.0}, "rare": {"keep_probability": 0.8, "strength": 1.0},
         "shap": {"fit": "kernel_shap"}, "some": {"which": which, "seed": 4},
     }.items():  # fmt: skip
-        scored, some = usu.score.sampled(two, image, labels, evaluations=50, **way), way.get("which", slice(None))
-        found[name], found[f"{name} errors"] = scored.values[:, some], scored.stderr[:, some]
+        scored, some = usu.score.sampled(two, image, labels, evaluations=50, fill="mean", **way), way.get("which", ...)
+        found[name], found[f"{name} errors"] = scored.values[..., some], scored.stderr[..., some]
     found["unguided"] = usu.score.unguided(drawn(*GRID, seed=3, signed=True), labels).values
     found["needed"] = usu.score.needed(labels, labelled(), np.arange(11) % 3).numpy().astype(np.int64)
     found["top class"] = usu.forward.engine(network(), link="probability").aim(image).values.tolist()
     fills = getattr(usu, "fills", None) or usu.perturb
-    for name, fill in {"blur": fills.Blur(0.1), "noise": fills.Noise(0.5, 3), "mean": fills.Mean()}.items():
+    for name, fill in {"~blur": fills.Blur(0.1), "~noise": fills.Noise(0.5, 3), "mean": fills.Mean()}.items():
         found[f"fill {name}"] = fill(image).flatten(0, 1)
     return found
 
@@ -151,7 +157,7 @@ def sources() -> Numbers:
 
 def small(preset: str, **changes: Any) -> usu.Settings:
     """A preset for pictures of this size."""
-    scored = {} if preset == "fast" else {"parts": 14, "evaluations": None if preset == "paper" else 45}
+    scored = {} if preset == "fast" else {"parts": 14, "evaluations": None if preset == "paper" else 45, "fill": "mean"}
     return replace(usu.PRESETS[preset], **scored | changes)
 
 
@@ -173,7 +179,7 @@ def presets() -> Numbers:
     for mode in ("delete", "keep", "both"):
         kept(mode, plain, small("cell", scoring="delete", mode=mode, evaluations=None))
     for scoring in ("gradient", "unguided"):
-        kept(scoring, signed, small("soft", scoring=scoring, fill="mean"))
+        kept(scoring, signed, small("soft", scoring=scoring))
     kept("kernel shap", plain, small("cell", fit="kernel_shap", link="log_probability", seed=3))
     for depth, kind in product((1, 2), ("range", "diagonal")):
         kept(f"depth {depth} {kind}", plain, small("cell", depth=depth, heterogeneity=kind, threshold=0.05))
@@ -181,7 +187,9 @@ def presets() -> Numbers:
     kept("edges of segments", plain, small("cell", edges="segments", trace=0.0))
     kept("bilinear", signed, small("cell", base="bilinear", max_gain=2.0, budget="hybrid"))
     kept("no base", signed, small("soft", base=None, budget="iwmr", potential=potentials.power(1.5)))
-    kept("felzenszwalb", plain, small("cell", segmenter=usu.segment.Felzenszwalb(), fill="noise"))
+    kept("felzenszwalb", plain, small("cell", segmenter=usu.segment.Felzenszwalb(), fill=0.1))
+    for preset, fill in product(("cell", "soft"), ("blur", "noise")):
+        kept(f"~{preset} {fill}", plain, small(preset, fill=fill))
     kept("min-max", plain, small("cell"), picture=None)
     kept("several", np.stack([plain, signed]), small("soft"), target=[1, 4])
     kept("cells", drawn(11, seed=5, signed=True), small("cell", base="bilinear"), cells=labelled())
@@ -212,11 +220,11 @@ def metrics() -> Numbers:
     for sign, field in {"steep": steep, "signed": signed}.items():
         found: Numbers = {}
         asking = (field, image_of(), network())
-        for fill in ("mean", "blur"):
-            found[f"deletion {fill}"] = room.deletion(*asking, 2, fill=fill, steps=9, link="probability")
-            found[f"insertion {fill}"] = room.insertion(*asking, None, fill=fill, steps=9, link="logit")
-            found[f"half deletion {fill}"] = room.half_deletion(*asking, GRID, 2, fill=fill)
-            found[f"infidelity {fill}"] = room.infidelity(*asking, 2, blocks=30, fill=fill)
+        for name, fill in {"mean": "mean", "~blur": "blur"}.items():
+            found[f"deletion {name}"] = room.deletion(*asking, 2, fill=fill, steps=9, link="probability")
+            found[f"insertion {name}"] = room.insertion(*asking, None, fill=fill, steps=9, link="logit")
+            found[f"half deletion {name}"] = room.half_deletion(*asking, GRID, 2, fill=fill)
+            found[f"infidelity {name}"] = room.infidelity(*asking, 2, blocks=30, fill=fill)
         found["infidelity raw"] = room.infidelity(*asking, 2, blocks=30, sides=(0.1, 0.5), scaling="raw")
         found["pixel flipping"] = room.pixel_flipping(*asking, 2, steps=12)
         found["monotonicity"] = room.monotonicity_correlation(*asking, 2, steps=12)
@@ -230,7 +238,7 @@ def metrics() -> Numbers:
             if fill != "uniform":
                 found[f"quantus infidelity {fill}"] = room.infidelity(*asking, 2, patch_sizes=(8, 16), **way)
         for order in ("both", "most", "least"):
-            found[f"road {order} ~"] = room.road(*asking, 2, percentages=(20, 60), order=order, noise=0.01)
+            found[f"~road {order}"] = room.road(*asking, 2, percentages=(20, 60), order=order, noise=0.01)
         for metric in (room.concentration, room.energy_in_mask, room.iou, room.area_iou):
             found[metric.__name__] = metric(field, truth)
         found["pointing"] = [room.pointing_game(field, truth, tolerance=reach) for reach in (0, 4, 30)]
@@ -245,7 +253,7 @@ def metrics() -> Numbers:
         found["deficit"], found["excess"] = usu.mass_imbalance(field, known, GRID)
         found["deficit of labels"], found["excess of labels"] = usu.mass_imbalance(field, known, labelled())
         every |= {f"{sign} {name}": value for name, value in found.items()}
-    every["imputed ~"] = room.noisy_linear(photograph().mean(2), labelled() % 3 > 0, noise=0.02, generator=3)
+    every["~imputed"] = room.noisy_linear(photograph().mean(2), labelled() % 3 > 0, noise=0.02, generator=3)
     return every
 
 
@@ -279,7 +287,13 @@ def evaluate() -> Numbers:
         usu.Sample(name, image_of(name), photograph(name), target, truth=labelled() % 4 == number)
         for number, (name, target) in enumerate((("astronaut", 2), ("coffee", None)))
     ]
-    rivals = ["bilinear", "guided-corrected", ("own", small("cell")), "cell-permuted-scores", "soft-shuffled-coarse"]
+    rivals = [
+        "nearest",
+        "guided-corrected",
+        ("own", small("cell")),
+        "cell-permuted-scores:mean",
+        "soft-shuffled-coarse:mean",
+    ]
     names = ["half-deletion", "insertion-deletion", "infidelity-matched", "mass-error", "seam-energy", "cell-auroc"]
     table = usu.evaluate(rivals, samples, network(), names, evaluations=40, seed=1)
     found: Numbers = {"failures": [*table.failures.values()]}
@@ -310,7 +324,7 @@ def prepared() -> Numbers:
         image, geometry = models.Preparation(**way)(pixels)
         found[f"{name} box"] = [*geometry.box, *geometry.picture, *geometry.input]
         placed = models.place(drawn(*geometry.input, seed=1), geometry, size=(40, 90))
-        found[f"{name} ~"], found[f"{name} placed ~"] = image.flatten(0, 1), np.nan_to_num(placed, nan=-1.0)
+        found[f"~{name}"], found[f"~{name} placed"] = image.flatten(0, 1), np.nan_to_num(placed, nan=-1.0)
     names = ("red fox, Vulpes vulpes", "grey fox", "fox squirrel", "tabby")
     found["classes"] = [models.resolve_target(text, names) for text in ("grey fox", "Vulpes vulpes", "squirrel", "3")]
     return found
