@@ -113,7 +113,6 @@ def score() -> Numbers:
     }.items():  # fmt: skip
         scored, some = usu.score.sampled(two, image, labels, evaluations=50, fill="mean", **way), way.get("which", ...)
         found[name], found[f"{name} errors"] = scored.values[..., some], scored.stderr[..., some]
-    found["unguided"] = usu.score.unguided(drawn(*GRID, seed=3, signed=True), labels).values
     found["needed"] = usu.score.needed(labels, labelled(), np.arange(11) % 3).numpy().astype(np.int64)
     found["top class"] = usu.forward.engine(network(), link="probability").aim(image).values.tolist()
     fills = getattr(usu, "fills", None) or usu.perturb
@@ -149,9 +148,6 @@ def sources() -> Numbers:
     for source in (usu.attention_rollout, usu.gradient_attention):
         found[source.__name__] = source(network(Patches), batch, [0, 2]).values
     found["reshaped"] = usu.reshape_transform(network(Patches), SIZE)(torch.from_numpy(drawn(1, 49, 3, seed=1)))
-    for base in ("bilinear", None):
-        levels = usu.pyramid(network(), batch, 3, base=base, source="layercam").levels
-        found |= {f"pyramid {base} {number}": level.mass for number, level in enumerate(levels)}
     return found
 
 
@@ -178,7 +174,7 @@ def presets() -> Numbers:
         kept(f"{preset} signed", signed, small(preset), target=None)
     for mode in ("delete", "keep", "both"):
         kept(mode, plain, small("cell", scoring="delete", mode=mode, evaluations=None))
-    for scoring in ("gradient", "unguided"):
+    for scoring in ("gradient",):
         kept(scoring, signed, small("soft", scoring=scoring))
     kept("kernel shap", plain, small("cell", fit="kernel_shap", link="log_probability", seed=3))
     for depth, kind in product((1, 2), ("range", "diagonal")):
@@ -264,13 +260,10 @@ def statistics() -> Numbers:
         a, b = (np.round(one / step) * step if step else one for one in (drawn(n, seed=n) + 0.1, drawn(n, seed=n + 1)))
         sides = [room.wilcoxon(a, b, alternative=side) for side in ("two-sided", "greater", "less")]
         shift = room.hodges_lehmann_interval(a, b, confidence=0.9)
-        mean = room.bootstrap(np.mean, a - b, resamples=999, seed=2)
-        paired = room.bootstrap(room.paired_d, a, b, resamples=99, confidence=0.8)
         found[f"wilcoxon {n} {step}"] = [one for side in sides for one in (side.p, side.statistic, side.zeros)]
         found[f"shift {n} {step}"] = [room.hodges_lehmann(a, b), shift.low, shift.high]
         effects = (room.cohens_d, room.paired_d, room.win_rate, room.rank_biserial)
         found[f"effects {n} {step}"] = [effect(a, b) for effect in effects]
-        found[f"bootstrap {n} {step}"] = [mean.low, mean.high, mean.estimate, paired.low, paired.high]
     ps = drawn(12, seed=4) ** 4
     found["families"] = [*room.holm(ps), *room.bonferroni(ps), *room.holm(ps, family=40)]
     report = (import_module("usu.comparison") if find_spec("usu.comparison") else room).report
