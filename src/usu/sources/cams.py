@@ -67,14 +67,16 @@ def gradcam(
         images: (B, C, H, W), as the model takes them.
         target: class index, one per picture, a callable on the raw output giving one number per picture, or None for
             each picture's top class.
-        layer: dotted name or module; None takes the last spatial layer with a gradient.
+        layer: dotted name or module; None takes the last one that depends on the picture, lies over it, has a gradient
+            and is not the output that the target reads.
         relu: False keeps the negative evidence.
         finer: True also keeps maps of finer layers, from the same pass (`CoarseMap.finer`).
         chunk: pictures per pass; bounds the memory.
 
     Guarantees:
         One forward pass per picture, also when the layer is chosen automatically, and a backward pass no further than
-        that layer (with ``finer``, than the finest of those). No scaling: a picture's map does not depend on others.
+        that layer (with ``finer``, than the finest of those). Two more, counted, for the first chunk where the graph
+        is cut between picture and target. No scaling: a picture's map does not depend on others.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     >>> with torch.no_grad(): _ = model[0].weight.fill_(2.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -76,16 +76,19 @@ class Recording:
     def __post_init__(self) -> None:
         #: What goes into the model: a copy, because a first layer that works in place may not touch a leaf.
         self.entry = self.images.clone()
-        self._depends: dict[Any, bool] = {self.entry.grad_fn: True, None: False}
+        self._known: set[Any] = {self.entry.grad_fn, None}
+        self._dependent: set[Any] = {self.entry.grad_fn} - {None}
         self._grids: dict[tuple[int, ...], LayerGrid | None] = {}
         self._verdicts: dict[tuple[int, int], tuple[bool, LayerGrid | None]] = {}
 
     def depends(self, tensor: Tensor) -> bool:
         """Whether there is a way through the graph from the picture to this tensor."""
-        known, node = self._depends, tensor.grad_fn
-        if node not in known:
-            known[node] = any(known.get(one, False) for one in upstream([node], lambda one: one not in known))
-        return known[node]
+        node = tensor.grad_fn
+        if node not in self._known:
+            if not self._dependent.isdisjoint(upstream([node], self._known)):
+                self._dependent.add(node)
+            self._known.add(node)
+        return node in self._dependent
 
     def grid(self, shape: tuple[int, ...], *, guess: bool = False) -> LayerGrid | None:
         """Where outputs of this shape lie over the picture; None: nowhere.
@@ -103,13 +106,14 @@ class Recording:
             self._grids[key] = grid
         return self._grids[key]
 
-    def note_tokens(self, value: object) -> None:
-        """Remember the first tokens of their kind."""
-        if isinstance(value, Tensor) and value.ndim == 3 and (value.shape[1], value.shape[2]) not in self.tokens:
+    def note_tokens(self, value: Tensor) -> None:
+        """Remember the first tokens (., N, C) of their kind."""
+        kind = (value.shape[1], value.shape[2])
+        if kind not in self.tokens:
             if self.depends(value):
-                self.tokens[value.shape[1], value.shape[2]] = value
+                self.tokens[kind] = value
             else:
-                self.foreign.add((value.shape[1], value.shape[2]))
+                self.foreign.add(kind)
 
     def _traced(self, count: int, width: int) -> tuple[bool, LayerGrid | None]:
         """Whether it is certain where tokens (., count, width) lie, and where. Layers may change their width."""
@@ -138,7 +142,7 @@ class Recording:
         # mixed tokens cannot be told apart, and a backward pass through many layers would cost as much as the map
         sources = [one for (h, w), one in self.patches.items() if h * w <= count and self.depends(one)]
         ends = {self.entry.grad_fn, *(one.grad_fn for one in sources)}
-        if len(upstream([first.grad_fn], lambda node: node not in ends)) > _EMBEDDING:
+        if len(upstream([first.grad_fn], ends)) > _EMBEDDING:
             return foreign, None
         certain, grid = trace_tokens(first, [*sources, self.images])
         return certain or foreign, grid
@@ -170,9 +174,10 @@ def recorded(
     passed_on: list[Tensor | None] = [None, None]  # the copy that was handed on last, and what it is a copy of
 
     def keep(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        tensor = first_tensor(output)
+        tensor = output if isinstance(output, Tensor) else first_tensor(output)
         for value in (*inputs[:1], tensor):
-            seen.note_tokens(value)
+            if isinstance(value, Tensor) and value.ndim == 3:
+                seen.note_tokens(value)
         if tensor is None:
             return None
         shape = tuple(tensor.shape)
@@ -209,7 +214,8 @@ def recorded(
     handles = [
         module.register_forward_hook(partial(keep, name))
         for name, module in model.named_modules()
-        if name == layer or (name and not isinstance(module, _WITHOUT_HOOK) and any(True for _ in module.parameters()))
+        if name == layer
+        or (name and not isinstance(module, _WITHOUT_HOOK) and next(module.parameters(), None) is not None)
     ]
     try:
         yield seen
@@ -224,15 +230,16 @@ def first_tensor(output: object) -> Tensor | None:
     return output if isinstance(output, Tensor) else next((v for v in values if isinstance(v, Tensor)), None)
 
 
-def upstream(start: Iterable[Any], through: Callable[[Any], bool]) -> set[Any]:
-    """Nodes of the graph met on the way back from ``start``, going on only from those that may be passed through."""
+def upstream(start: Iterable[Any], stop: Collection[Any] = (), only: tuple[str, ...] = ("",)) -> set[Any]:
+    """Nodes of the graph met on the way back from ``start``, not beyond ``stop`` and names that are not in ``only``."""
     found: set[Any] = set()
     waiting = list(start)
     while waiting:
         node = waiting.pop()
         if node is not None and node not in found:
             found.add(node)
-            waiting += [parent for parent, _ in node.next_functions] if through(node) else []
+            if node not in stop and node.name().startswith(only):
+                waiting += [parent for parent, _ in node.next_functions]
     return found
 
 
@@ -244,9 +251,9 @@ def output_nodes(output: object, score: Tensor) -> set[Any]:
     values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
     tensors = [output] if isinstance(output, Tensor) else [one for one in values if isinstance(one, Tensor)]
     ends = {one.grad_fn for one in tensors}
-    read = upstream([score.grad_fn], lambda node: node not in ends)
+    read = upstream([score.grad_fn], ends)
     spatial = {one.grad_fn for one in tensors if one.ndim > 2 and one[0, 0].numel() > 1}
-    return upstream(read & spatial, lambda node: node.name().startswith(_COPIES))
+    return upstream(read & spatial, only=_COPIES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,5 +342,5 @@ def _nonzero(gradient: Tensor | None) -> bool:
 
 def _is_embedding(tensor: Tensor) -> bool:
     """Whether the picture went through one layer at most."""
-    nodes = upstream([tensor.grad_fn], lambda _: True)
+    nodes = upstream([tensor.grad_fn])
     return len([node for node in nodes if node.name().startswith(("Convolution", "Addmm", "Mm", "Bmm"))]) <= 1
