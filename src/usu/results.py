@@ -29,6 +29,11 @@ class Upsampled(Generic[ArrayT]):
 
     #: (H, W); (T, H, W) for several targets; with a leading B for a batch. Library, dtype and device of the coarse map.
     pixel_map: ArrayT
+    #: The standard deviation of each pixel's value, like ``pixel_map``; None where the scores have no posterior.
+    stderr: ArrayT | None
+    #: The expected IoU of the 5 % highest pixels with those of a run with another seed; None where nobody knows. One
+    #: for each picture of a batch.
+    stability: float | tuple[float | None, ...] | None
     #: The score field the mass followed, like ``pixel_map``, in [0, 1].
     scores: ArrayT
     #: Label maps, the coarsest first.
@@ -104,6 +109,7 @@ class Explanation:
                 "notes": list(self.source.notes),
             },
             "evaluations": self.upsampled.evaluations,
+            "stability": self.upsampled.stability,
             "seconds": round(self.upsampled.seconds, 3),
             "mass_error": self.upsampled.mass_error,
             "stop_reason": reason.name if isinstance(reason, StopReason) else [r.name for r in reason],

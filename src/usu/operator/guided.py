@@ -11,8 +11,10 @@ from usu.upsamplers.filters import guided_filter
 _RADII_PER_SIDE = 28
 
 
-def follow_picture(scores: Tensor, picture: NDArray) -> Tensor:
+def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) -> Tensor:
     """Scores (T, H, W) whose edges are the picture's: a guided filter, and each field back to [0, 1].
+
+    ``stretch``: by min-max; False only cuts off what the filter brought beyond.
 
     Segments cut where they must; inside of one, pixels that look like an important neighbour are more important.
 
@@ -26,6 +28,8 @@ def follow_picture(scores: Tensor, picture: NDArray) -> Tensor:
         return scores
     radius = max(1, round(min(scores.shape[-2:]) / _RADII_PER_SIDE))
     smooth = guided_filter(scores, picture, radius=radius).flatten(1)
+    if not stretch:
+        return smooth.clamp(0, 1).reshape(scores.shape)
     low, high = smooth.amin(1, keepdim=True), smooth.amax(1, keepdim=True)
     found = (smooth - low) / (high - low)
     return torch.where(constant[:, None], flat, found).reshape(scores.shape)
