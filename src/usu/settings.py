@@ -17,7 +17,7 @@ from usu.segment import Segmenter, Slic
 #: A little smoothing, or segments fray along fur and grain.
 _SLIC = Slic(smoothing=1.0)
 #: How the map is made, as against what it is: presets that differ in these alone have one name.
-_HOW = ("evaluations", "seed", "engine")
+_HOW = ("evaluations", "stability", "ceiling", "seed", "engine")
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,18 @@ class Settings:
     #: Scores: ``"sampled"`` groups and a fit, ``"delete"`` one at a time, ``"gradient"`` one backward pass, ``"none"``:
     #: the base measure decides alone.
     scoring: Literal["sampled", "delete", "gradient", "none"] = "sampled"
-    #: The most model evaluations. Sampled scoring uses exactly so many; None: as many as the segments ask for.
-    evaluations: int | None = 300
+    #: The most model evaluations. Sampled scoring uses exactly so many. ``"auto"``: as many as the expected
+    #: ``stability`` takes, at most ``ceiling``. None: as many as the segments ask for.
+    evaluations: int | Literal["auto"] | None = 300
+    stability: float = 0.85
+    ceiling: int = 600
     fill: Fill = "blur"
     link: Link = "logit"
     mode: Literal["delete", "keep", "both"] = "delete"
-    fit: Literal["ridge", "kernel_shap"] = "ridge"
+    #: Effects from groups: their posterior under a prior over place, colour and layers; a ridge; kernel SHAP.
+    fit: Literal["posterior", "ridge", "kernel_shap"] = "ridge"
+    #: Effects to scores: ``"range"``, min to max; ``"density"``, effect per pixel over the largest, none below 0.
+    scale: Literal["range", "density"] = "range"
     #: Refinement.
     depth: int = 0
     children: int = 4
@@ -94,10 +100,20 @@ class Settings:
             check.real_number("max_gain", self.max_gain, least=1)
         if self.base is not None:
             check.choice("base", self.base, ("bilinear", "layers"))
-        if self.evaluations is not None:
+        check.real_number("stability", self.stability, least=0, most=1)
+        check.whole_number("ceiling", self.ceiling, least=1)
+        if self.evaluations == "auto":
+            if self.scoring != "sampled" or self.fit != "posterior":
+                raise ValueError("`evaluations` must be a number where no posterior tells when to stop; got 'auto'.")
+        elif self.evaluations is not None:
             check.whole_number("evaluations", self.evaluations, least=1)
         elif self.scoring == "sampled":
-            raise ValueError("`evaluations` must be a number for sampled scores; got None.")
+            raise ValueError("`evaluations` must be a number or 'auto' for sampled scores; got None.")
+
+    @property
+    def limit(self) -> int | None:
+        """The most evaluations it may come to."""
+        return self.ceiling if self.evaluations == "auto" else self.evaluations
 
     @property
     def name(self) -> str:
@@ -125,7 +141,8 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "engine": RUNTIMES,
     "scoring": ("sampled", "delete", "gradient", "none"),
     "mode": ("delete", "keep", "both"),
-    "fit": ("ridge", "kernel_shap"),
+    "fit": ("posterior", "ridge", "kernel_shap"),
+    "scale": ("range", "density"),
     "heterogeneity": ("range", "diagonal"),
     "reach": ("pixel", "segment"),
     "edges": ("segments", "picture"),
@@ -161,7 +178,7 @@ def settings_of(
     preset: str | Settings | None,
     *,
     default: str = UPSAMPLE_DEFAULT,
-    evaluations: int | None = None,
+    evaluations: int | Literal["auto"] | None = None,
     seed: int | None = None,
     engine: RuntimeName | None = None,
 ) -> Settings:

@@ -26,7 +26,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     # what every stage after it is told
     "settings": ({"settings"},),
     "stages": ({"score"}, {"refine"}, {"sources"}, {"auditor"}, {"models"}),
-    "assembly": ({"results", "saving", "plot", "inputs", "pipeline"},),
+    "assembly": ({"results", "plot", "inputs", "pipeline"},),
     "evidence": ({"bench"},),
     "command": ({"cli"}, {"integrations"}),
 }

@@ -343,7 +343,7 @@ main()
 
 
 def test_drafts_of_dead_processes_are_swept(place: Path) -> None:
-    from usu.saving import written
+    from usu.results import written
 
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

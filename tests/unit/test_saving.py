@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import usu
-from usu import saving
+from usu import results as saving
 from usu.forward.digest import digest
 from usu.models import Geometry
 from usu.operator.guided import follow_picture

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from usu.bench.table import Row
-from usu.saving import written
+from usu.results import written
 
 try:
     import fcntl

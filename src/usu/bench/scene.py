@@ -25,7 +25,7 @@ from usu.types import NDArray
 
 #: What the scores do not depend on.
 _OF_THE_OPERATOR = (
-    "evaluations", "temperature", "potential", "budget", "base", "signed", "max_gain", "trace",
+    "temperature", "potential", "budget", "base", "signed", "max_gain", "trace",
 )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ class Scene:
         """
         local = settings.budget == "cell" and not everywhere and settings.edges == "segments" and not settings.trace
         spent = int(settings.base == "layers" and bool(self.finer()))
-        left = None if settings.evaluations is None else settings.evaluations - spent
+        left = None if settings.limit is None else settings.limit - spent
         choices = tuple(getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_THE_OPERATOR)
         key = (*choices, left, local, bool(self.coarse.any()))
 

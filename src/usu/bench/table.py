@@ -14,7 +14,7 @@ import numpy as np
 
 from usu.errors import MissingExtraError
 from usu.metrics.catalogue import FILLS
-from usu.saving import written
+from usu.results import written
 from usu.types import NDArray
 
 

@@ -42,7 +42,7 @@ def compare(
     from usu.models.pictures import read
     from usu.pipeline import upsample
     from usu.plot import comparison
-    from usu.saving import written
+    from usu.results import written
     from usu.settings import PRESETS
     from usu.sources import gradcam
     from usu.upsamplers import BUILT_IN

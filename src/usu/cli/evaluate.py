@@ -124,7 +124,7 @@ def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int |
 def _tell(table: Table, out: Path, part: tuple[int, int]) -> None:
     """What failed: every one in a file of this part, and one line for those that failed alike."""
     from usu.bench.table import cell_text
-    from usu.saving import written
+    from usu.results import written
 
     alike: dict[str, list[str]] = {}
     text = io.StringIO(newline="")
@@ -152,7 +152,7 @@ def _part(part: str) -> tuple[int, int]:
 def _write(table: Table, out: Path, against: str, *, quiet: bool) -> None:
     """Table, report and figures of what is known so far; the last of several parts covers all."""
     from usu.metrics import by_name
-    from usu.saving import written
+    from usu.results import written
     from usu.stats import report
 
     if not len(table):

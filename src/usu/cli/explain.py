@@ -146,7 +146,7 @@ def _explained(
 def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[str, Any] | None]:
     """Where the result goes, and its manifest if it is there already: the first of name, name-2, name-3 that is either
     free or holds the answer to the same request, whole."""
-    from usu.saving import saved_manifest
+    from usu.results import saved_manifest
 
     number = 1
     while True:
@@ -161,7 +161,7 @@ def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[st
 
 def _saved(explanation: Explanation, out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     """Written to the first free name; or what another process wrote meanwhile, if it is the same answer."""
-    from usu.saving import saved_manifest
+    from usu.results import saved_manifest
 
     while True:
         folder, finished = _folder(out, file, asked)

@@ -16,10 +16,11 @@ from usu import _checks as check
 
 #: A class, several classes, a function of the raw output giving (N,) or (N, T), or None: the model's own top class.
 Target: TypeAlias = int | Sequence[int] | Callable[[Any], Tensor] | None
-#: What is measured of a class: its logit, its (log-)probability, or a column of a function of the logits.
-Link: TypeAlias = Literal["logit", "log_probability", "probability"] | Callable[[Tensor], Tensor]
+#: What is measured of a class: its logit, its (log-)probability, its log-odds against all others, or a column of a
+#: function of the logits.
+Link: TypeAlias = Literal["logit", "log_probability", "probability", "log_odds"] | Callable[[Tensor], Tensor]
 
-_LINKS = ("logit", "log_probability", "probability")
+_LINKS = ("logit", "log_probability", "probability", "log_odds")
 
 
 def logits_of(output: object) -> Tensor:
@@ -127,10 +128,31 @@ def read(output: object, target: tuple[int, ...] | Callable[[Any], Tensor], link
                 f"`link` must keep one column per class ({classes}); got {check.shape(logits)}. "
                 "For a single number per picture pass it as a callable `target`."
             )
+    elif link == "log_odds":
+        return _columns("model", log_odds(logits, target), rows)
     elif link != "logit":
         logits = logits.double().log_softmax(1)
         logits = logits.exp() if link == "probability" else logits
     return _columns("model", logits[:, list(target)], rows).double()
+
+
+def log_odds(logits: Tensor, target: tuple[int, ...]) -> Tensor:
+    """log p / (1 - p) of each target, (N, T): its logit less the log-sum-exp of all others.
+
+    What raises every logit alike does not count. A model of one output is a sigmoid's: its logit is its log-odds.
+
+    >>> log_odds(torch.tensor([[2.0, 2.0, 2.0]]), (0,)).round(decimals=3)  # -log 2
+    tensor([[-0.6930]], dtype=torch.float64)
+    """
+    values = logits.double()
+    if values.shape[1] == 1:
+        return values[:, list(target)]
+    columns = []
+    for index in target:
+        others = values.clone()
+        others[:, index] = -torch.inf
+        columns.append(values[:, index] - others.logsumexp(1))
+    return torch.stack(columns, 1)
 
 
 def _columns(name: str, values: object, rows: int) -> Tensor:

@@ -47,10 +47,11 @@ def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, 
     return check.like_input(coarse)(result.reshape(*values.shape[:-2], *size))  # type: ignore[no-any-return]
 
 
-def follow_picture(scores: Tensor, picture: NDArray) -> Tensor:
+def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) -> Tensor:
     """Scores (T, H, W) whose edges are the picture's: a guided filter, and each field back to [0, 1].
 
     Segments cut where they must; inside of one, pixels that look like an important neighbour are more important.
+    ``stretch``: to all of [0, 1]; False only cuts off what the filter brought beyond.
 
     >>> picture = torch.tensor([[0.0, 1.0, 1.0, 1.0]])[..., None].expand(1, 4, 3).numpy()
     >>> follow_picture(torch.tensor([[[0.0, 0.0, 1.0, 1.0]]]).double(), picture).round(decimals=1).tolist()
@@ -62,6 +63,8 @@ def follow_picture(scores: Tensor, picture: NDArray) -> Tensor:
         return scores
     radius = max(1, round(min(scores.shape[-2:]) / RADII_PER_SIDE))
     smooth = guided_filter(scores, picture, radius=radius).flatten(1)
+    if not stretch:
+        return smooth.clamp(0, 1).reshape(scores.shape)
     low, high = smooth.amin(1, keepdim=True).double(), smooth.amax(1, keepdim=True).double()
     # a spread that is nothing but rounding is no information; stretching it to [0, 1] would invent some
     noise = 8 * torch.finfo(torch.float64).eps * torch.maximum(low.abs(), high.abs())

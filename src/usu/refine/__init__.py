@@ -3,7 +3,7 @@
 from usu.refine.heterogeneity import boundary_segments, heterogeneity, strengths
 from usu.refine.loop import Refined, Score, Split, refine
 from usu.refine.mixing import merge, mixing
-from usu.refine.scale import UnitScale, recentre, unit_scale
+from usu.refine.scale import UnitScale, recentre, share_of_largest, unit_scale
 from usu.refine.stop import StopReason, changed
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "mixing",
     "recentre",
     "refine",
+    "share_of_largest",
     "strengths",
     "unit_scale",
 ]

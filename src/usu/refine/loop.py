@@ -16,7 +16,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.refine.heterogeneity import boundary_segments, heterogeneity, strengths
 from usu.refine.mixing import merge, mixing
-from usu.refine.scale import recentre, unit_scale
+from usu.refine.scale import recentre, share_of_largest, unit_scale
 from usu.refine.stop import StopReason, changed
 from usu.types import Array, NDArray
 
@@ -65,6 +65,7 @@ def refine(
     tolerance: float = 1e-3,
     kind: Literal["range", "diagonal"] = "range",
     reach: Literal["pixel", "segment"] = "pixel",
+    scale: Literal["range", "density"] = "range",
     affordable: Callable[[], int | None] = lambda: None,
 ) -> Refined:
     """Scores for a first partition, refined where they change.
@@ -84,6 +85,8 @@ def refine(
         kind: of the heterogeneity.
         reach: how far an edge carries the finer scores: ``"pixel"`` (the paper) to the pixels where H is high, a seam
             along the edge; ``"segment"`` to the whole of every segment that has such a pixel.
+        scale: how effects become scores: ``"range"`` of the first depth, lowest to highest; ``"density"``, effect per
+            pixel over the largest of the first depth, none below 0.
         affordable: how many more segments ``score`` can be asked about; None: no end to it. When they run short the
             most heterogeneous segments come first.
 
@@ -104,9 +107,15 @@ def refine(
     check.real_number("threshold", threshold, least=0)
     check.real_number("tolerance", tolerance, least=0)
 
-    raw = _effects(score, labels, np.arange(labels.max() + 1), None)
-    scale = unit_scale(raw)
-    levels, values, fields = [labels], [scale(raw)], [scale(raw)[:, torch.from_numpy(labels)]]
+    check.choice("scale", scale, ("range", "density"))
+
+    def effects_of(level: NDArray, some: NDArray, targets: int | None) -> Tensor:
+        found = _effects(score, level, some, targets)
+        return found / np.bincount(level.ravel())[some] if scale == "density" else found
+
+    raw = effects_of(labels, np.arange(labels.max() + 1), None)
+    unit = share_of_largest(raw) if scale == "density" else unit_scale(raw)
+    levels, values, fields = [labels], [unit(raw)], [unit(raw)[:, torch.from_numpy(labels)]]
     reason = StopReason.EVALUATIONS if depth == 0 and affordable() == 0 else StopReason.DEPTH
     while len(levels) <= depth:
         h = heterogeneity(fields[-1], kind)
@@ -128,7 +137,7 @@ def refine(
         if not children.size:
             reason = StopReason.NOTHING_TO_REFINE
             break
-        effects = scale.unclipped(_effects(score, finer, children, len(raw)))
+        effects = unit.unclipped(effects_of(finer, children, len(raw)))
         new = _inherit(values[-1], parent, children, effects, finer)
         if reach == "segment":  # every pixel of a segment gets the segment's largest |H|, for each target apart
             h = torch.stack([strengths(one, labels)[torch.from_numpy(labels)] for one in h])

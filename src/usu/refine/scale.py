@@ -44,6 +44,19 @@ def unit_scale(values: Tensor) -> UnitScale:
     return UnitScale(low, span.where(span > noise, 0))
 
 
+def share_of_largest(values: Tensor) -> UnitScale:
+    """The map that takes 0 to 0 and the highest of ``values`` (..., P) to 1, for each leading index apart.
+
+    Min-max stretches noise to all of [0, 1] where nothing is known, and both its ends are the noisiest values. Where
+    nothing is above 0, all scores are 0.5.
+
+    >>> share_of_largest(torch.tensor([[-1.0, 2.0, 4.0]]))(torch.tensor([[-1.0, 2.0, 4.0]])).tolist()
+    [[0.0, 0.5, 1.0]]
+    """
+    high = check.as_tensor("values", values).detach().double().amax(-1, keepdim=True).clamp(min=0)
+    return UnitScale(torch.zeros_like(high), high)
+
+
 def recentre(children: ArrayT, parent_score: ArrayT | float, areas: ArrayT) -> ArrayT:
     """Shift the scores of siblings so that their area-weighted mean is their parent's score; then clip to [0, 1].
 

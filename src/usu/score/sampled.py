@@ -78,7 +78,7 @@ def sampled(
         nothing = torch.zeros(1, len(asked), dtype=torch.bool)
         drawn = torch.cat([_shapley_groups(groups, len(asked), generator), nothing])
     else:
-        drawn = _antithetic_groups(groups, len(asked), keep_probability, generator)
+        drawn = antithetic_groups(groups, len(asked), keep_probability, generator)
 
     def build(rows: slice) -> Tensor:
         shown = torch.ones(rows.stop - rows.start, parts.count, dtype=torch.bool)
@@ -100,7 +100,7 @@ def sampled(
     return Scores(result, errors, evaluations)
 
 
-def _antithetic_groups(count: int, segments: int, probability: float, generator: torch.Generator) -> Tensor:
+def antithetic_groups(count: int, segments: int, probability: float, generator: torch.Generator) -> Tensor:
     """(count, segments) booleans: u < p, and 1 - u < p for the same u; at 1/2 the second is the complement."""
     u = torch.rand((count + 1) // 2, segments, generator=generator, dtype=torch.float64, device=generator.device).cpu()
     return torch.stack([u < probability, u > 1 - probability], 1).flatten(0, 1)[:count]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from usu.forward import Engine, Progress
 from usu.operator.cells import Partition
+from usu.score.bayesian import Effects, effects_of_groups
 from usu.score.delete import delete
 from usu.score.gradient import gradient
 from usu.score.locality import needed
@@ -30,6 +32,9 @@ class Scorer:
         settings: how to score, and through how many depths.
         targets: how many values the target holds, where that was seen already.
         everywhere: also score what cannot change the result of these maps.
+        picture: (H, W, 3) in [0, 1], and
+        evidence: (T, H, W) or None, for scores with a posterior: where effects are expected.
+        enough: for ``evaluations="auto"``: do these effects of segments (labels) suffice?
         progress: called with the evaluations done and to do.
     """
 
@@ -43,8 +48,14 @@ class Scorer:
         *,
         targets: int | None = None,
         everywhere: bool = False,
+        picture: NDArray | None = None,
+        evidence: Tensor | None = None,
+        enough: Callable[[Effects, NDArray], bool] | None = None,
         progress: Progress | None = None,
     ) -> None:
+        self.picture, self.evidence, self.enough = picture, evidence, enough
+        #: Of the last level, where scores have a posterior.
+        self.effects: Effects | None = None
         self.engine, self.image, self.settings, self.progress = engine, image, settings, progress
         self.mass = coarse.detach().abs().reshape(-1, len(cells.sizes)).amax(0).cpu()
         self.cells, self.targets = cells, targets
@@ -132,6 +143,14 @@ class Scorer:
                 reference=self.reference, progress=self.progress,
             )  # fmt: skip
         groups = (self.engine.meter.left or 0) // (self.rounds + 1)
+        if settings.fit == "posterior" and self.picture is not None:
+            enough, stops = self.enough, settings.evaluations == "auto"
+            self.effects = effects_of_groups(
+                self.engine, image, labels, self.picture, evaluations=groups, fill=settings.fill, which=wanted,
+                evidence=self.evidence, seed=settings.seed, progress=self.progress,
+                enough=(lambda found: enough(found, labels)) if enough is not None and stops else None,
+            )  # fmt: skip
+            return Scores(self.effects.mean, self.effects.stderr, groups)
         return sampled(
             self.engine, image, labels, evaluations=groups, fill=settings.fill, fit=settings.fit, which=wanted,
             seed=settings.seed, reference=self.reference, progress=self.progress,

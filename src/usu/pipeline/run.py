@@ -1,4 +1,4 @@
-"""The only file that knows every stage: coarse map + picture + model -> segments -> scores -> one redistribution."""
+"""`upsample` and `explain`: coarse map + picture + model -> segments -> scores -> one redistribution."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,18 +20,11 @@ from usu.forward import engine as engine_of
 from usu.forward.runtime import Runtime, RuntimeName, runtime
 from usu.inputs import Input, agree, call_of, displayable, model_of
 from usu.models.preparation import Geometry
-from usu.operator.base import layered, painted, with_trace
-from usu.operator.budgets import SoftPrior
-from usu.operator.cells import partition_of
-from usu.operator.guided import follow_picture
-from usu.operator.redistribute import cell_budgets, redistribute
-from usu.refine import StopReason, refine
+from usu.pipeline.halves import Scored, finer_of, map_of, mass_error_of, model_name, scores_of
+from usu.pipeline.stability import Certainty, certainty_of, expected_stability
 from usu.results import Explanation, Upsampled, versions
-from usu.score.scorer import Scorer
-from usu.segment import split
 from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
 from usu.sources import CoarseMap, coarse_map
-from usu.sources.finer import finer_maps, module_of
 from usu.types import Array, ArrayT, NDArray
 
 
@@ -42,7 +35,7 @@ def upsample(
     target: Target | Sequence[Target] = None,
     *,
     preset: str | Settings | None = None,
-    evaluations: int | None = None,
+    evaluations: int | Literal["auto"] | None = None,
     seed: int | None = None,
     engine: RuntimeName | None = None,
     picture: Array | None = None,
@@ -61,8 +54,9 @@ def upsample(
             output; None for the model's top class.
         preset: ``"paper"``, ``"fast"``, ``"cell"``, ``"soft"``, or `Settings`. None is ``"cell"``: every cell keeps
             the mass it came with.
-        evaluations: the most model evaluations per picture; None: as the preset has it. Sampled scoring makes exactly
-            so many, unless refinement ends before the last depth or no score can change the result (a map of zeros).
+        evaluations: model evaluations per picture; None: as the preset has it. A number is made exactly by sampled
+            scoring, unless refinement ends before the last depth or no score can change the result (a map of zeros).
+            ``"auto"``: as many as the settings' ``stability`` takes, at most their ``ceiling``.
         seed: of the random groups; None: as the preset has it.
         engine: what runs the model for scores: ``"torch"`` (the presets'), ``"onnx"``, ``"compile"`` or ``"auto"``.
         picture: what the segmenter sees, (B,) H x W x 3 in [0, 1]; made from ``image`` by min-max if absent.
@@ -85,7 +79,9 @@ def upsample(
     settings = settings_of(preset, evaluations=evaluations, seed=seed, engine=engine)
     start = time.perf_counter()
     call, asked = call_of(coarse, image, target, picture=picture, cells=cells, finer=finer), model_of(model)
-    engines = [engine_of(asked, given.target, link=settings.link, limit=settings.evaluations) for given in call.inputs]
+    engines = [
+        engine_of(asked, given.target, link=_link(given, settings), limit=settings.limit) for given in call.inputs
+    ]
     done = [_one(given, own, settings, progress) for given, own in zip(call.inputs, engines, strict=True)]
     for number, given in enumerate(call.inputs):
         if given.empty:
@@ -101,6 +97,8 @@ def upsample(
     )
     return Upsampled(
         pixel_map=call.back(together([d.pixel_map for d in done])),
+        stderr=None if done[0].certainty is None else call.back(together([d.certainty.stderr for d in done])),
+        stability=tuple(d.stability for d in done) if call.batched else done[0].stability,
         scores=call.back(together([d.field for d in done])),
         segments=segments,
         depth_scores=fields,
@@ -111,7 +109,7 @@ def upsample(
         provenance={
             "preset": settings.name,
             "settings": settings.described(),
-            "model": _name(asked),
+            "model": model_name(asked),
             "engine": ", ".join(sorted({d.runtime.name for d in done})),
             "notes": sorted({d.runtime.note for d in done} - {""}),
             "target": targets,
@@ -128,7 +126,7 @@ def explain(
     source: str | Array = "gradcam",
     layer: str | nn.Module | None = None,
     preset: str | Settings | None = None,
-    evaluations: int | None = None,
+    evaluations: int | Literal["auto"] | None = None,
     picture: Array | None = None,
     classes: Sequence[str] | None = None,
     original: NDArray | None = None,
@@ -190,126 +188,6 @@ def explain(
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
-    """The first half of the pipeline: what the model says of a picture's parts."""
-
-    #: (T, H, W) in [0, 1], what the mass will follow.
-    field: Tensor
-    #: The fields after each depth, before they follow the picture's edges.
-    fields: tuple[Tensor, ...]
-    segments: tuple[NDArray, ...]
-    stop_reason: StopReason
-    #: A class index, several, or the name of a callable.
-    target: Any
-
-
-def scores_of(
-    given: Input,
-    engine: Engine,
-    settings: Settings,
-    *,
-    targets: int | None = None,
-    everywhere: bool = False,
-    progress: Progress | None = None,
-) -> Scored:
-    """Segments, their scores, and refinement where they change; ``engine.meter`` says what it may and did cost.
-
-    ``targets``: how many values the target holds, where that was seen already. ``everywhere``: also where the masses of
-    this coarse map make scores needless, for those who will move other masses.
-    """
-    scorer = Scorer(
-        engine, given.image, given.coarse, given.partition, settings, targets=targets, everywhere=everywhere,
-        progress=progress,
-    )  # fmt: skip
-    unscored = settings.scoring == "none"
-    lattice = tuple(given.image.shape[-2:])
-    refined = refine(
-        scorer,
-        lambda labels, which, limit: split(
-            labels, which, given.picture, settings.segmenter, settings.children, limit=limit
-        ),
-        np.zeros(lattice, np.int64) if unscored else settings.segmenter(given.picture, settings.parts),
-        depth=settings.depth,
-        threshold=settings.threshold,
-        center=settings.center,
-        temperature=settings.mixing,
-        tolerance=settings.tolerance,
-        kind=settings.heterogeneity,
-        reach=settings.reach,
-        affordable=scorer.affordable,
-    )
-    field = refined.scores
-    if settings.edges == "picture" and not unscored:
-        field = follow_picture(field, given.picture)
-    reason = StopReason.NOTHING_TO_MOVE if given.empty and not everywhere else refined.stop_reason
-    return Scored(field, refined.fields, refined.segments, reason, _target_name(scorer.engine.target, given.several))
-
-
-def map_of(
-    coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Array | None = None, finer: Sequence[Tensor] = ()
-) -> Tensor:
-    """The second half: `usu.redistribute` as the settings have it, with the base measure they name.
-
-    ``finer``: maps (..., h', w') of finer layers for ``base="layers"``; without any the coarse map stands alone in it.
-    A bilinear base needs a grid, so ``cells`` go without it.
-    """
-    base = None
-    if settings.base == "layers" or (settings.base == "bilinear" and cells is None):
-        base = painted(coarse, scores, cells)
-        base = layered(base, finer) if settings.base == "layers" else base
-        base = base if isinstance(settings.budget, SoftPrior) else base.abs()
-    return redistribute(
-        with_trace(coarse, settings.trace, 2 if cells is None else 1), scores, cells=cells,
-        temperature=settings.temperature, potential=settings.potential, budget=settings.budget, base=base,
-        signed=settings.signed, max_gain=settings.max_gain,
-    )  # fmt: skip
-
-
-def mass_error_of(
-    result: Tensor, coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Array | None = None
-) -> float:
-    """Largest relative error of what the budget promises; a cell of no mass is measured against the mean mass.
-
-    A total is measured against the mass of both signs, because they may cancel.
-    """
-    parts, _ = partition_of(coarse, scores, cells)
-    sums = parts.total(result.detach().reshape(-1, *parts.lattice))
-    if isinstance(settings.budget, SoftPrior):
-        flat = coarse.detach().double().reshape(-1, len(parts.sizes)) * parts.sizes
-        wanted, sums = flat.sum(1, keepdim=True).expand(len(sums), 1), sums.sum(1, keepdim=True)
-        scale = flat.abs().sum(1, keepdim=True).expand_as(sums)
-    else:
-        budgets = cell_budgets(
-            coarse.detach().double(), scores, cells=cells, budget=settings.budget, signed=settings.signed
-        )
-        wanted = budgets.reshape(-1, len(parts.sizes))
-        mean = wanted.abs().mean(1, keepdim=True)
-        scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)
-    return float(((sums - wanted).abs() / scale.where(scale > 0, 1)).max())
-
-
-def finer_of(given: Input, asked: Engine, settings: Settings) -> tuple[Engine, tuple[Tensor, ...]]:
-    """The engine with its target known, and maps (T, h', w') of finer layers, where the settings ask for them."""
-    if settings.base != "layers":
-        return asked, ()
-    alone = settings.scoring == "none"
-    if given.finer is not None and (given.finer or not alone):
-        lead = 1 + int(given.several and given.finer[0].ndim > 2) if given.finer else 0
-        return asked, tuple(level if lead > 1 else level[None] for level in given.finer)
-    module = None if given.finer is not None else module_of(asked.model)
-    if module is not None and not given.empty:
-        found = finer_maps(asked, module, given.image, len(given.partition.sizes))
-        if found.maps or not alone:
-            return found.engine, tuple(level.to(given.coarse) for level in found.maps)
-    if alone and not given.empty:
-        raise ValueError(
-            f"`model` must be an nn.Module with layers finer than `coarse`, because without scores they alone decide; "
-            f"got {_name(asked.model)}. Use preset='cell' or 'soft', or hand the maps in with `finer`."
-        )
-    return asked, ()
-
-
-@dataclass(frozen=True, eq=False)
 class _Done:
     """One picture of a call, finished."""
 
@@ -318,6 +196,9 @@ class _Done:
     scored: Scored
     mass_error: float
     runtime: Runtime
+    certainty: Certainty | None
+    #: Of scores that draw no lots it is 1; of those without a posterior nobody knows.
+    stability: float | None
 
 
 def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | None) -> _Done:
@@ -326,8 +207,9 @@ def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | N
     fast = settings.engine if settings.scoring in ("sampled", "delete") and not given.empty else "torch"
     runs = runtime(asked.model, given.image, fast)
     scored = scores_of(
-        given, asked.run_by(runs.model), settings, targets=len(finer[0]) if finer else None, progress=progress
-    )
+        given, asked.run_by(runs.model), settings, finer=finer, progress=progress,
+        enough=lambda found, labels: expected_stability(found, labels, given, settings, finer) >= settings.stability,
+    )  # fmt: skip
     # a callable target may turn out to hold several
     several = given.several or len(scored.field) > 1
     agree(given.coarse.numel() // len(given.partition.sizes), len(scored.field))
@@ -335,7 +217,15 @@ def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | N
     finer = tuple(level if several else level[0] for level in finer)
     result = map_of(given.coarse, field, settings, cells=given.cells, finer=finer)
     error = mass_error_of(result, given.coarse, field, settings, cells=given.cells)
-    return _Done(result, field, scored, error, runs)
+    certainty = certainty_of(scored, given, settings, finer) if scored.effects is not None else None
+    lots = settings.scoring == "sampled" and not given.empty
+    stability = certainty.stability if certainty is not None else None if lots else 1.0
+    return _Done(result, field, scored, error, runs, certainty, stability)
+
+
+def _link(given: Input, settings: Settings) -> Any:
+    """A callable target reads the raw output; log-odds are of classes."""
+    return "logit" if callable(given.target) and settings.link == "log_odds" else settings.link
 
 
 def _coarse(model: Any, images: Tensor, target: Any, source: str | Array, layer: Any, *, finer: bool) -> CoarseMap:
@@ -346,17 +236,3 @@ def _coarse(model: Any, images: Tensor, target: Any, source: str | Array, layer:
         known = (target,) if isinstance(target, int) else None
         return CoarseMap(values[None], "", "made elsewhere", known, 0)
     return coarse_map(source, model, images, target, layer=layer, finer=finer)
-
-
-def _target_name(goal: Any, several: bool) -> Any:
-    """What was explained: a class index, several, or the name of a callable."""
-    if isinstance(goal, tuple):
-        return list(goal) if several or len(goal) > 1 else goal[0]
-    return None if goal is None else getattr(goal, "__name__", type(goal).__name__)
-
-
-def _name(model: object) -> str:
-    kind = type(model)
-    if isinstance(model, nn.Module):
-        return f"{kind.__module__}.{kind.__qualname__}"
-    return getattr(model, "__name__", kind.__qualname__)
