@@ -149,10 +149,16 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "signed": ("flip", "literal"),
 }
 
+#: What `cell` and `soft` share: few segments, log-odds, a posterior, densities, until the map is stable.
+_STABLE: dict[str, Any] = {
+    "parts": 60, "link": "log_odds", "fit": "posterior", "scale": "density", "evaluations": "auto",
+    "temperature": 0.3, "base": "layers", "edges": "picture",
+}  # fmt: skip
+
 #: - ``paper``: as printed. Segments deleted one at a time, refined where the diagonal H-map answers, cells keep
 #:   their mass, no base measure, signs literal.
-#: - ``cell``: D1 exact. Sampled scores along the picture's edges, what the model's layers agree on as base measure, a
-#:   ceiling against stray pixels.
+#: - ``cell``: D1 exact. Scores of groups with their posterior, along the picture's edges; what the model's layers agree
+#:   on as base measure; a ceiling against stray pixels.
 #: - ``soft``: only the total is kept. The same scores, the layers as a prior with an exponent.
 #: - ``fast``: only the total is kept. No scores: what the layers agree on, from one forward and one backward pass.
 PRESETS: Mapping[str, Settings] = MappingProxyType(
@@ -161,10 +167,8 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
             parts=50, scoring="delete", evaluations=None, depth=2, heterogeneity="diagonal", reach="pixel",
             temperature=0.1, base=None, signed="literal", max_gain=None,
         ),
-        "cell": Settings(parts=150, temperature=0.2, base="layers", edges="picture", trace=1e-13),
-        "soft": Settings(
-            parts=150, temperature=0.2, base="layers", edges="picture", budget=SoftPrior(0.75, 0.0), max_gain=None
-        ),
+        "cell": Settings(trace=1e-13, **_STABLE),
+        "soft": Settings(budget=SoftPrior(0.75, 0.0), max_gain=None, **_STABLE),
         "fast": Settings(scoring="none", evaluations=None, base="layers", budget=SoftPrior(1.0, 0.0), max_gain=None),
     }
 )  # fmt: skip

@@ -151,10 +151,15 @@ def sources() -> Numbers:
     return found
 
 
+#: `cell` and `soft` as they were before scores had a posterior.
+FORMER: Numbers = {"parts": 150, "temperature": 0.2, "link": "logit", "fit": "ridge", "scale": "range"}
+
+
 def small(preset: str, **changes: Any) -> usu.Settings:
     """A preset for pictures of this size."""
+    former = FORMER if preset in ("cell", "soft") else {}
     scored = {} if preset == "fast" else {"parts": 14, "evaluations": None if preset == "paper" else 45, "fill": "mean"}
-    return replace(usu.PRESETS[preset], **scored | changes)
+    return replace(usu.PRESETS[preset], **former | scored | changes)
 
 
 def presets() -> Numbers:

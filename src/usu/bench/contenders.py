@@ -149,7 +149,7 @@ def _controls() -> tuple[Contender, ...]:
         Guided("paper-hybrid", replace(paper, budget=Hybrid(0.5))),
         Guided("area-iwmr", area),
         ScoresAlone("scores-alone", soft),
-        ScoresAlone("kernel-shap", replace(soft, fit="kernel_shap")),
+        ScoresAlone("kernel-shap", replace(soft, fit="kernel_shap", scale="range", evaluations=soft.ceiling)),
     ]
     for name, settings in (("cell", cell), ("soft", soft)):
         made += [Guided(f"{name}-{scores}-scores", settings, scores=scores) for scores in _SCORES]

@@ -18,11 +18,14 @@ from usu.metrics.catalogue import Case
 from usu.metrics.maps import checked_truth
 from usu.metrics.passes import seeded
 from usu.pipeline import Scored, scores_of
-from usu.settings import PRESETS, Settings
+from usu.segment import Slic
+from usu.settings import Settings
 from usu.sources import coarse_map
 from usu.sources.finer import finer_maps, module_of
 from usu.types import NDArray
 
+#: The segments of metrics that ask for some; no preset's, so that tables can be compared when presets change.
+_SEGMENTER, _PARTS = Slic(smoothing=1.0), 150
 #: What the scores do not depend on.
 _OF_THE_OPERATOR = (
     "temperature", "potential", "budget", "base", "signed", "max_gain", "trace",
@@ -106,8 +109,7 @@ class Scene:
 
     def segments(self) -> NDArray:
         """The picture's parts, for metrics that ask for them."""
-        settings = PRESETS["cell"]
-        return self.memory.once("parts", lambda: np.asarray(settings.segmenter(self.picture, settings.parts)))
+        return self.memory.once("parts", lambda: np.asarray(_SEGMENTER(self.picture, _PARTS)))
 
     def case(self, pixel_map: NDArray) -> Case:
         """A map of this picture, to be measured."""

@@ -20,7 +20,7 @@ from usu.settings import Settings
 from usu.types import NDArray
 
 #: Maps that are drawn, and the longest side they are drawn at: the top 5 % of a map do not need every pixel.
-_DRAWS, _SIDE = 12, 112
+_DRAWS, _SIDE = 12, 64
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
+from usu.score.designs import orthogonal_groups
 from usu.score.posterior import Posterior, fit, kernels, repeat, segment_sums
-from usu.score.sampled import antithetic_groups
 from usu.score.segmented import chosen, segmented
 from usu.types import Array, NDArray
 
@@ -74,7 +74,9 @@ def effects_of_groups(
     seed: int | torch.Generator = 0,
     progress: Progress | None = None,
 ) -> Effects:
-    """y(z) - y(1 - z) = Σ_p ± β_p + noise over random groups z and their complements; β has a prior, see `fit`.
+    """y(z) - y(1 - z) = Σ_p ± β_p + noise, over groups z and their complements; β has a prior (`fit`).
+
+    The groups are `orthogonal_groups`.
 
     Args:
         engine: the model and the question, whose target is known; see `usu.forward.engine`.
@@ -92,7 +94,7 @@ def effects_of_groups(
     parts = segmented(engine, image, segments, fill)
     varied, start = chosen(which, parts.segments, parts.count)
     check.whole_number("evaluations", evaluations, least=2)
-    groups = antithetic_groups(evaluations, len(varied), 0.5, check.generator("seed", seed))
+    groups = orthogonal_groups(evaluations, len(varied), check.generator("seed", seed))
     labels = parts.segments.cpu()
     prior = kernels(labels, torch.as_tensor(picture))[:, varied][:, :, varied]
     hoped = None if evidence is None else segment_sums(evidence.cpu(), labels)[..., varied]

@@ -10,6 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
+from usu.score.designs import antithetic_groups, shapley_groups
 from usu.score.segmented import Scores, chosen, segmented
 from usu.types import Array
 
@@ -76,7 +77,7 @@ def sampled(
     generator = check.generator("seed", seed)
     if shapley:
         nothing = torch.zeros(1, len(asked), dtype=torch.bool)
-        drawn = torch.cat([_shapley_groups(groups, len(asked), generator), nothing])
+        drawn = torch.cat([shapley_groups(groups, len(asked), generator), nothing])
     else:
         drawn = antithetic_groups(groups, len(asked), keep_probability, generator)
 
@@ -98,27 +99,6 @@ def sampled(
             effects, stderr = _ridge(shown - shown.mean(0), values - values.mean(0), strength, intercept=1)
         result[:, asked], errors[:, asked] = effects.T, stderr.T
     return Scores(result, errors, evaluations)
-
-
-def antithetic_groups(count: int, segments: int, probability: float, generator: torch.Generator) -> Tensor:
-    """(count, segments) booleans: u < p, and 1 - u < p for the same u; at 1/2 the second is the complement."""
-    u = torch.rand((count + 1) // 2, segments, generator=generator, dtype=torch.float64, device=generator.device).cpu()
-    return torch.stack([u < probability, u > 1 - probability], 1).flatten(0, 1)[:count]
-
-
-def _shapley_groups(count: int, segments: int, generator: torch.Generator) -> Tensor:
-    """(count, segments) booleans: sizes k with probability ∝ 1 / (k (P - k)), members at random, complements next.
-
-    With the sizes drawn from the kernel, every group has the same weight in the fit.
-    """
-    pairs = (count + 1) // 2
-    if segments < 2:
-        return torch.ones(count, segments, dtype=torch.bool)
-    sizes = torch.arange(1, segments, dtype=torch.float64, device=generator.device)
-    size = 1 + torch.multinomial(1 / (sizes * (segments - sizes)), pairs, replacement=True, generator=generator)
-    order = torch.rand(pairs, segments, generator=generator, device=generator.device).argsort(1).argsort(1)
-    group = (order < size[:, None]).cpu()
-    return torch.stack([group, ~group], 1).flatten(0, 1)[:count]
 
 
 def _fit_to_total(shown: Tensor, values: Tensor, total: Tensor, strength: float) -> tuple[Tensor, Tensor]:
