@@ -91,8 +91,8 @@ def upsample(
             )
 
     together = torch.stack if call.batched else lambda parts: parts[0]
-    each = ((d.scored.segments, d.scored.fields, d.scored.stop_reason, d.scored.target) for d in done)
-    segments, fields, reasons, targets = (
+    each = ((d.scored.segments, d.scored.fields, d.scored.stop_reason, d.scored.target, d.scored.effects) for d in done)
+    segments, fields, reasons, targets, effects = (
         tuple(parts) if call.batched else parts[0] for parts in zip(*each, strict=True)
     )
     return Upsampled(
@@ -100,6 +100,7 @@ def upsample(
         stderr=None if done[0].certainty is None else call.back(together([d.certainty.stderr for d in done])),
         stability=tuple(d.stability for d in done) if call.batched else done[0].stability,
         scores=call.back(together([d.field for d in done])),
+        effects=effects,
         segments=segments,
         depth_scores=fields,
         evaluations=sum(own.meter.spent for own in engines),
