@@ -151,11 +151,19 @@ def test_every_exception_is_used() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "rule"),
     [
-        ("usu.segment.slic", "from usu.score import delete", "segment may not import score: siblings"),
-        ("usu.segment.slic", "from usu import score", "segment may not import score: siblings"),
-        ("usu.segment.slic", "from ..score import delete", "segment may not import score: siblings"),
-        ("usu.segment.slic", "from .. import score", "segment may not import score: siblings"),
-        ("usu.segment.slic", "def f():\n    import usu.score.delete", "segment may not import score: siblings"),
+        (
+            "usu.segment.slic",
+            "from usu.score import delete",
+            "segment may not import score: partitions",
+        ),
+        ("usu.segment.slic", "from usu import score", "segment may not import score: partitions"),
+        ("usu.segment.slic", "from ..score import delete", "segment may not import score: partitions"),
+        ("usu.segment.slic", "from .. import score", "segment may not import score: partitions"),
+        (
+            "usu.segment.slic",
+            "def f():\n    import usu.score.delete",
+            "segment may not import score: partitions",
+        ),
         ("usu.operator.cells", "from usu.forward import engine", "operator may not import forward: siblings"),
         (
             "usu.operator.redistribute",

@@ -47,7 +47,7 @@ def test_unknown_names_and_weights_that_cannot_be_had(torchvision, timm, monkeyp
     with pytest.raises(ModelLoadError, match=r"could not be downloaded \(no network\). .*--weights FILE"):
         load("resnet18")
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(ModelLoadError, match=r"timm:resnet18 could not be had \(no network\). .*--weights FILE"):
+    with pytest.raises(ModelLoadError, match=r"timm:resnet18 could not be downloaded \(no network\).*--weights FILE"):
         load("timm:resnet18")
 
 

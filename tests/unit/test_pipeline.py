@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import usu
-from tests.chosen import chosen
+from tests.chosen import PLAIN, chosen
 from usu import score, segment
 from usu.errors import UsuWarning
 from usu.forward import engine
@@ -68,7 +68,7 @@ def net() -> Net:
 
 def tiny(**changes: object) -> usu.Settings:
     """The default, small."""
-    return replace(usu.PRESETS["cell"], **{"segmenter": GRID, "parts": 25, **changes})
+    return chosen("cell", **{**PLAIN, "segmenter": GRID, "parts": 25, **changes})
 
 
 # ---------------------------------------------------------------- how often the model is asked
@@ -225,14 +225,14 @@ def test_soft_keeps_the_total(coarse, depth):
 
 
 def test_the_mass_error_is_measured_and_not_assumed(monkeypatch):
-    from usu import pipeline
+    from usu.pipeline import halves
 
     def leaky(coarse, *rest, **more):
         result = usu.redistribute(coarse, *rest, **more)
         result[..., 0, 0] += 0.01 * 16 * coarse[..., 0, 0]
         return result
 
-    monkeypatch.setattr(pipeline, "redistribute", leaky)
+    monkeypatch.setattr(halves, "redistribute", leaky)
     assert upsample(COARSE, IMAGE, Counting(), 0, evaluations=10).mass_error == pytest.approx(0.01)
     soft = upsample(COARSE, IMAGE, Counting(), 0, preset="soft", evaluations=10).mass_error
     assert soft == pytest.approx(0.01 * float(COARSE[0, 0] / COARSE.sum()))
@@ -462,14 +462,14 @@ def test_several_targets_are_read_from_the_same_passes(net, scoring):
 def test_a_callable_target_is_asked_about_the_raw_output():
     difference = lambda output: output["y"][:, 0] - output["y"][:, 3]  # noqa: E731
     raw = lambda batch: {"y": batch.double().flatten(1) @ WEIGHTS.T}  # noqa: E731
-    result = upsample(COARSE, IMAGE, raw, difference, evaluations=20)
+    result = upsample(COARSE, IMAGE, raw, difference, preset=tiny(evaluations=20))
     plain = upsample(COARSE, IMAGE, lambda batch: (batch.double().flatten(1) @ (WEIGHTS[0] - WEIGHTS[3]))[:, None], 0,
-                     evaluations=20)  # fmt: skip
+                     preset=tiny(evaluations=20))  # fmt: skip
     assert torch.allclose(result.pixel_map, plain.pixel_map, rtol=0, atol=1e-9)
     assert result.provenance["target"] == "<lambda>"
-    several = upsample(COARSE, IMAGE, Counting(), lambda output: output[:, [3, 1]], evaluations=20)
+    several = upsample(COARSE, IMAGE, Counting(), lambda output: output[:, [3, 1]], preset=tiny(evaluations=20))
     for row, target in zip(several.pixel_map, (3, 1), strict=True):
-        alone = upsample(COARSE, IMAGE, Counting(), target, evaluations=20).pixel_map
+        alone = upsample(COARSE, IMAGE, Counting(), target, preset=tiny(evaluations=20)).pixel_map
         assert torch.allclose(row, alone, rtol=0, atol=1e-9)
 
 
@@ -564,7 +564,7 @@ V, T = ValueError, TypeError
         ({"picture": np.zeros((8, 16, 3))}, V, "`picture` must be H x W x 3 with the height and width of `image` "),
         ({"picture": np.zeros((16, 16, 3), np.uint8)}, T, "`picture` must hold floats in [0, 1]; got uint8."),
         ({"cells": torch.zeros(8, 16).long(), "coarse": torch.ones(3)}, V, "`cells` must give every pixel (16 x 16)"),
-        ({"cells": torch.full((16, 16), 3), "coarse": torch.ones(3)}, V, "`cells` must cover the lattice with"),
+        ({"cells": torch.full((16, 16), 3), "coarse": torch.ones(3)}, V, "`cells` must be labels from 0 to 2, one"),
         ({"cells": torch.zeros(16, 16), "coarse": torch.ones(3)}, T, "`cells` must hold integer labels; got"),
         ({"preset": "best"}, V, "`preset` must be one of 'paper', 'cell', 'soft', 'fast'; got 'best'."),
         ({"evaluations": 0}, V, "`evaluations` must be a whole number of at least 1; got 0."),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import usu
+from tests.chosen import PLAIN, chosen
 from tests.small_nets import Tokens, Tower, counted, seeded
 from usu import segment
 from usu.errors import UsuWarning
@@ -33,7 +34,8 @@ def tower() -> Tower:
 
 
 def small(name: str = "cell", **changes: object) -> usu.Settings:
-    return replace(PRESETS[name], **{"segmenter": segment.Tiles(), "parts": 25, **changes})
+    plain = {} if name == "fast" else PLAIN
+    return chosen(name, **{**plain, "segmenter": segment.Tiles(), "parts": 25, **changes})
 
 
 def heard(net: nn.Module, target: object, cells: int = 16, picture: Tensor = IMAGE) -> tuple[Tensor, ...]:
@@ -308,9 +310,9 @@ def test_explain_fast_is_one_pass_in_all(tower, target, source):
 @pytest.mark.parametrize("preset", ["cell", "soft"])
 def test_explain_hears_them_in_the_sources_own_pass(tower, preset):
     with counted(tower) as seen:
-        result = explain(tower, IMAGE, 2, preset=preset, evaluations=20)
+        result = explain(tower, IMAGE, 2, preset=chosen(preset, **PLAIN), evaluations=20)
     assert (sum(seen), result.upsampled.evaluations) == (21, 20)
-    plain = explain(tower, IMAGE, 2, preset=replace(PRESETS[preset], base="bilinear"), evaluations=20)
+    plain = explain(tower, IMAGE, 2, preset=chosen(preset, base="bilinear", **PLAIN), evaluations=20)
     assert plain.source.finer == ()
     np.testing.assert_array_equal(plain.upsampled.scores, result.upsampled.scores)
     assert not np.allclose(plain.pixel_map, result.pixel_map, rtol=0.1)

@@ -124,7 +124,7 @@ def test_numpy_arrays_and_progress(net):
 
 def test_bad_arguments(net):
     ask = engine(net, 1)
-    with pytest.raises(ValueError, match=r"`segments` must have the picture's height and width \(10 x 12\); got 5 x 5"):
+    with pytest.raises(ValueError, match=r"`segments` must give every pixel \(10 x 12\) one label; got 5 x 5"):
         delete(ask, IMAGE, torch.zeros(5, 5, dtype=torch.int64))
     with pytest.raises(TypeError, match="`segments` must hold integer labels"):
         delete(ask, IMAGE, SEGMENTS.double())

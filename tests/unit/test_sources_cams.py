@@ -92,7 +92,7 @@ def test_all_evidence_against(method):
 
 
 class Attending(nn.Module):
-    """A small ViT with a class token, two blocks, every random number generator, and a dictionary for an output."""
+    """A small ViT with a class token, two blocks, and a dictionary for an output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,6 @@ class Attending(nn.Module):
         self.head = nn.Linear(8, 5)
 
     def forward(self, x):
-        x = x + 0 * (torch.rand(()) + random.random() + float(np.random.rand()))
         tokens = self.embed(x).flatten(2).mT
         tokens = torch.cat([self.first.expand(len(x), -1, -1), tokens], 1)
         for block in self.blocks:

@@ -75,14 +75,18 @@ class Scene:
         spent = int(settings.base == "layers" and bool(self.finer()))
         left = None if settings.limit is None else settings.limit - spent
         choices = tuple(getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_THE_OPERATOR)
-        key = (*choices, left, local, bool(self.coarse.any()))
+        # a posterior also depends on what the coarse map and the layers let expect
+        expects = (settings.base, everywhere) if settings.fit == "posterior" else ()
+        key = (*choices, left, local, bool(self.coarse.any()), *expects)
 
         def made() -> tuple[Scored, int]:
             asked = engine(
                 self.model if settings.scoring == "gradient" else self.forward, self.target, link=settings.link,
                 limit=left,
             )  # fmt: skip
-            return scores_of(self.given, asked, settings, everywhere=not local), asked.meter.spent
+            finer = [level[None] for level in self.finer()] if settings.base == "layers" else []
+            scored = scores_of(self.given, asked, settings, finer=finer, everywhere=everywhere)
+            return scored, asked.meter.spent
 
         return SceneScores(*self.memory.once(key, made), self.memory.seconds(key))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -164,9 +164,11 @@ def finer_of(given: Input, asked: Engine, settings: Settings) -> tuple[Engine, t
         return asked, tuple(level if lead > 1 else level[None] for level in given.finer)
     module = None if given.finer is not None else module_of(asked.model)
     if module is not None and not given.empty:
-        found = finer_maps(asked, module, given.image, len(given.partition.sizes))
+        # log-odds are for scores; layers are asked about the logit, as sources ask them
+        link = "logit" if asked.link == "log_odds" else asked.link
+        found = finer_maps(replace(asked, link=link), module, given.image, len(given.partition.sizes))
         if found.maps or not alone:
-            return found.engine, tuple(level.to(given.coarse) for level in found.maps)
+            return replace(found.engine, link=asked.link), tuple(level.to(given.coarse) for level in found.maps)
     if alone and not given.empty:
         raise ValueError(
             f"`model` must be an nn.Module with layers finer than `coarse`, because without scores they alone decide; "

@@ -152,7 +152,8 @@ def explain(
         progress: called with the evaluations done and to do.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    >>> found = explain(net, torch.rand(1, 9, 9), 1, source="layercam", evaluations=8)
+    >>> with torch.no_grad(): _ = net[0].weight.fill_(1.0), net[0].bias.fill_(0.0)
+    >>> found = explain(net, torch.rand(1, 9, 9), 1, evaluations=8)
     >>> found.coarse.shape, found.pixel_map.shape, found.label, found.source.layer
     ((4, 4), (9, 9), 'class 1', '0')
     """

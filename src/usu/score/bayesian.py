@@ -97,7 +97,7 @@ def effects_of_groups(
     groups = orthogonal_groups(evaluations, len(varied), check.generator("seed", seed))
     labels = parts.segments.cpu()
     prior = kernels(labels, torch.as_tensor(picture))[:, varied][:, :, varied]
-    hoped = None if evidence is None else segment_sums(evidence.cpu(), labels)[..., varied]
+    hoped = None if evidence is None else segment_sums(evidence.cpu(), labels)[..., varied].reshape(-1, len(varied))
 
     def build(rows: slice) -> Tensor:
         shown = torch.ones(rows.stop - rows.start, parts.count, dtype=torch.bool)
@@ -113,6 +113,8 @@ def effects_of_groups(
                 progress=tell,
             )
         )  # fmt: skip
+        if hoped is not None and len(hoped) not in (1, values[0].shape[1]):  # several maps, one target
+            hoped = hoped.mean(0, keepdim=True)
         posterior = fit(groups[:end], torch.cat(values), covariances=prior, evidence=hoped)
         found = Effects(posterior, groups[:end], prior, hoped, varied, start)
         if enough is not None and end < evaluations and enough(found):

@@ -64,7 +64,7 @@ def test_masses_are_those_of_the_pixel_map(grid: int) -> None:
     imbalance = usu.mass_imbalance(spread, fields, (grid, grid))
     mass = float(fields.sum((1, 2)).min())
     assert mass > 0
-    assert float(torch.cat(imbalance).max()) < 1e-12 * mass
+    assert float(torch.cat(tuple(imbalance)).max()) < 1e-12 * mass
 
 
 def test_cell_means_by_hand() -> None:

@@ -12,6 +12,7 @@ from experiments.synthetic.panels import NEGATIVE, grid, heat, save
 from matplotlib.colors import to_rgba
 
 import usu
+from tests.chosen import chosen
 
 SIZE = 16
 
@@ -62,7 +63,9 @@ def test_refinement_has_a_row_per_depth() -> None:
     image[0, 3:11, 5:13] = 1
     settings = usu.PRESETS["paper"]
     coarse = np.full((4, 4), 0.5)
-    result = usu.upsample(coarse, image, lambda batch: batch.flatten(1).sum(1)[:, None], 0, preset="paper", parts=9)
+    result = usu.upsample(
+        coarse, image, lambda batch: batch.flatten(1).sum(1)[:, None], 0, preset=chosen("paper", parts=9)
+    )
     figure = figures.refinement(image[0].numpy(), coarse, result, settings)
     drawn = fields(figure)
     assert len(drawn) == 6 * len(result.segments) > 6

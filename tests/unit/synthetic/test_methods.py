@@ -98,9 +98,9 @@ def test_scores_of_the_study_say_how_much_and_not_for_whom(truth) -> None:
     (scene,) = scenes(truth, Bright(), (4,))
     both = [Memory(unsigned=True).scored(replace(scene, target=target), studied("usu")) for target in (0, 1)]
     # the second class's score is minus the first's: deleting a part moves both as far
-    np.testing.assert_allclose(both[0].scores, both[1].scores, atol=1e-6)
+    np.testing.assert_allclose(both[0].field, both[1].field, atol=1e-6)
     signed = [Memory().scored(replace(scene, target=target), studied("usu")) for target in (0, 1)]
-    np.testing.assert_allclose(signed[0].scores, 1 - signed[1].scores, atol=1e-6)
+    np.testing.assert_allclose(signed[0].field, 1 - signed[1].field, atol=1e-6)
 
 
 def test_usu_is_the_operator_with_the_scores_of_the_study(truth) -> None:
@@ -133,7 +133,7 @@ def test_a_fill_of_another_kind_is_scored_anew(truth) -> None:
     (scene,) = scenes(truth, model, (4,))
     one, other = (memory.scored(scene, replace(paper("usu"), fill=fill, depth=0)) for fill in ("blur", "mean"))
     assert model.asked == one.evaluations + other.evaluations
-    assert not np.allclose(one.depth_scores[0], other.depth_scores[0])
+    assert not np.allclose(one.scored.fields[0], other.scored.fields[0])
 
 
 def test_the_oracle_of_segments_asks_the_model_which_side_matters(truth) -> None:
@@ -160,7 +160,7 @@ def test_the_oracle_of_shares_has_the_pipelines_segments_and_the_truths_scores(t
     made = OracleShares("usu", memory)(scene)
     assert model.asked == asked  # the segments are known already
     assert made.evaluations == pipeline.evaluations
-    segments = memory.scored(scene, studied("usu")).segments[-1]
+    segments = memory.scored(scene, studied("usu")).scored.segments[-1]
     inside, outside = truth & (segments == segments[14, 17]), ~truth & (segments == segments[0, 0])
     assert made.pixel_map[inside].min() > made.pixel_map[outside].max()
     # a truth that is one of the segments is found without any loss
