@@ -97,7 +97,7 @@ def upsample(
     )
     return Upsampled(
         pixel_map=call.back(together([d.pixel_map for d in done])),
-        stderr=None if done[0].certainty is None else call.back(together([d.certainty.stderr for d in done])),
+        stderr=None if all(d.certainty is None for d in done) else call.back(together([d.stderr for d in done])),
         stability=tuple(d.stability for d in done) if call.batched else done[0].stability,
         scores=call.back(together([d.field for d in done])),
         effects=effects,
@@ -201,6 +201,11 @@ class _Done:
     certainty: Certainty | None
     #: Of scores that draw no lots it is 1; of those without a posterior nobody knows.
     stability: float | None
+
+    @property
+    def stderr(self) -> Tensor:
+        """Of each pixel; none where there was nothing to move."""
+        return torch.zeros_like(self.pixel_map) if self.certainty is None else self.certainty.stderr
 
 
 def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | None) -> _Done:
