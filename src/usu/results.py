@@ -22,9 +22,9 @@ import torch
 
 from usu._checks import as_numpy
 from usu.forward.digest import digest
-from usu.models.preparation import Geometry, place
+from usu.models.pictures import Geometry, place
 from usu.refine import StopReason
-from usu.sources import CoarseMap
+from usu.sources.coarse import CoarseMap
 from usu.types import ArrayT, NDArray
 
 

@@ -61,7 +61,7 @@ def settings_from(
 
 def prepared(loaded: Loaded, picture: Picture) -> tuple[Any, Geometry, NDArray]:
     """The model's input, how it sits in the picture, and the same part as a person sees it."""
-    from usu.models.preparation import seen
+    from usu.models.pictures import seen
 
     tensor, geometry = loaded.prepare(picture.pixels)
     return tensor, geometry, seen(picture.unit, geometry)

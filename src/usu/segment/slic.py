@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from usu import _checks as check
-from usu.segment.segmenter import answer, bounding_box, each_pixel, question, smoothed
+from usu.segment.geometry import answer, bounding_box, each_pixel, question, smoothed
 from usu.types import NDArray
 
 #: Seeds on a lattice are fast but in thin pictures or with few parts their segments may be far fewer than asked for;

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.sources.grids import LayerGrid, find_grid, trace_tokens
+from usu.sources.coarse import LayerGrid, find_grid, trace_tokens
 
 #: Outputs kept while searching. The layer wanted is near the end, and so memory does not grow with depth.
 _KEPT = 64
