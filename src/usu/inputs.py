@@ -36,7 +36,7 @@ class Input:
     #: Whether the result has a leading dimension of targets.
     several: bool = False
 
-    @property
+    @cached_property
     def empty(self) -> bool:
         """Is there no mass to redistribute?"""
         return not bool(self.coarse.detach().any())

@@ -12,8 +12,7 @@ from usu.forward.calls import Link, checked_link
 from usu.forward.engine import RUNTIMES, RuntimeName
 from usu.forward.fills import Fill, fill_named
 from usu.operator.budgets import Budget, SoftPrior, checked_budget
-from usu.segment.geometry import Segmenter
-from usu.segment.slic import Slic
+from usu.segment.segmenter import Segmenter, Slic
 
 #: A little smoothing, or segments fray along fur and grain.
 _SLIC = Slic(smoothing=1.0)

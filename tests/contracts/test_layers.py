@@ -63,7 +63,7 @@ NAMES = frozenset(module.name for module in MODULES)
 
 
 def part(name: str) -> str:
-    """``segment`` for ``usu.segment.slic``; nothing for ``usu`` itself."""
+    """``segment`` for ``usu.segment.segmenter``; nothing for ``usu`` itself."""
     return name.split(".")[1] if "." in name else ""
 
 
@@ -151,11 +151,11 @@ def test_every_exception_is_used() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "rule"),
     [
-        ("usu.segment.slic", "from usu.score import delete", "segment may not import score: siblings"),
-        ("usu.segment.slic", "from usu import score", "segment may not import score: siblings"),
-        ("usu.segment.slic", "from ..score import delete", "segment may not import score: siblings"),
-        ("usu.segment.slic", "from .. import score", "segment may not import score: siblings"),
-        ("usu.segment.slic", "def f():\n    import usu.score.delete", "segment may not import score: siblings"),
+        ("usu.segment.segmenter", "from usu.score import delete", "segment may not import score: siblings"),
+        ("usu.segment.segmenter", "from usu import score", "segment may not import score: siblings"),
+        ("usu.segment.segmenter", "from ..score import delete", "segment may not import score: siblings"),
+        ("usu.segment.segmenter", "from .. import score", "segment may not import score: siblings"),
+        ("usu.segment.segmenter", "def f():\n    import usu.score.delete", "segment may not import score: siblings"),
         ("usu.operator.cells", "from usu.forward import engine", "operator may not import forward: siblings"),
         (
             "usu.operator.redistribute",

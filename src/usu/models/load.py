@@ -228,8 +228,8 @@ def _state(path: Path) -> dict[str, Tensor]:
     for name in _WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
             content = content[name]
-    named = isinstance(content, Mapping) and all(isinstance(key, str) for key in content)
-    if not named or not content or not all(isinstance(value, Tensor) for value in content.values()):
+    named = isinstance(content, Mapping) and set(map(type, content)) <= {str}
+    if not named or not content or [value for value in content.values() if not isinstance(value, Tensor)]:
         raise ModelLoadError(
             f"`weights` must hold a state dict, names and tensors; {path.name} holds {type(content).__name__}"
             f"{'' if named else ' without names'}. "

@@ -214,12 +214,11 @@ def refine(
     check.positive_number("temperature", temperature)
     check.real_number("threshold", threshold, least=0)
     check.real_number("tolerance", tolerance, least=0)
-
     check.choice("scale", scale, ("range", "density"))
 
     def effects_of(level: NDArray, some: NDArray, targets: int | None) -> Tensor:
         found = _effects(score, level, some, targets)
-        return found / np.bincount(level.ravel())[some] if scale == "density" else found
+        return found / torch.from_numpy(np.bincount(level.ravel())[some]) if scale == "density" else found
 
     raw = effects_of(labels, np.arange(labels.max() + 1), None)
     unit = share_of_largest(raw) if scale == "density" else unit_scale(raw)

@@ -5,42 +5,42 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from usu.segment.felzenszwalb import Felzenszwalb as Felzenszwalb
-    from usu.segment.geometry import Segmenter as Segmenter
-    from usu.segment.geometry import adjacency as adjacency
-    from usu.segment.geometry import between as between
-    from usu.segment.geometry import boundary as boundary
-    from usu.segment.geometry import connected as connected
-    from usu.segment.geometry import interior as interior
-    from usu.segment.geometry import merge_to as merge_to
-    from usu.segment.geometry import parents as parents
-    from usu.segment.geometry import refines as refines
-    from usu.segment.geometry import relabel as relabel
     from usu.segment.given import Given as Given
     from usu.segment.given import from_labels as from_labels
     from usu.segment.given import from_masks as from_masks
     from usu.segment.hierarchy import split as split
-    from usu.segment.slic import Slic as Slic
+    from usu.segment.segmenter import Segmenter as Segmenter
+    from usu.segment.segmenter import Slic as Slic
+    from usu.segment.segmenter import adjacency as adjacency
+    from usu.segment.segmenter import between as between
+    from usu.segment.segmenter import boundary as boundary
+    from usu.segment.segmenter import connected as connected
+    from usu.segment.segmenter import interior as interior
+    from usu.segment.segmenter import merge_to as merge_to
+    from usu.segment.segmenter import parents as parents
+    from usu.segment.segmenter import refines as refines
+    from usu.segment.segmenter import relabel as relabel
     from usu.segment.tiles import Tiles as Tiles
     from usu.segment.watershed import Watershed as Watershed
 
 #: Where each name lives; it is loaded when it is first asked for.
 _HOME = {
     "Felzenszwalb": "usu.segment.felzenszwalb",
-    "Segmenter": "usu.segment.geometry",
-    "adjacency": "usu.segment.geometry",
-    "between": "usu.segment.geometry",
-    "boundary": "usu.segment.geometry",
-    "connected": "usu.segment.geometry",
-    "interior": "usu.segment.geometry",
-    "merge_to": "usu.segment.geometry",
-    "parents": "usu.segment.geometry",
-    "refines": "usu.segment.geometry",
-    "relabel": "usu.segment.geometry",
+    "Segmenter": "usu.segment.segmenter",
+    "adjacency": "usu.segment.segmenter",
+    "between": "usu.segment.segmenter",
+    "boundary": "usu.segment.segmenter",
+    "connected": "usu.segment.segmenter",
+    "interior": "usu.segment.segmenter",
+    "merge_to": "usu.segment.segmenter",
+    "parents": "usu.segment.segmenter",
+    "refines": "usu.segment.segmenter",
+    "relabel": "usu.segment.segmenter",
     "Given": "usu.segment.given",
     "from_labels": "usu.segment.given",
     "from_masks": "usu.segment.given",
     "split": "usu.segment.hierarchy",
-    "Slic": "usu.segment.slic",
+    "Slic": "usu.segment.segmenter",
     "Tiles": "usu.segment.tiles",
     "Watershed": "usu.segment.watershed",
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from usu import _checks as check
-from usu.segment.geometry import answer, bounding_box, each_pixel, question, smoothed
+from usu.segment.segmenter import answer, bounding_box, each_pixel, question, smoothed
 from usu.types import NDArray
 
 #: A colour no picture has: pixels outside the region form segments of their own.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from usu import _checks as check
-from usu.segment.geometry import Segmenter, label_map, merge_to, question
+from usu.segment.segmenter import Segmenter, label_map, merge_to, question
 from usu.types import NDArray
 
 

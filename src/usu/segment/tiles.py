@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usu.segment.geometry import answer, bounding_box, question
+from usu.segment.segmenter import answer, bounding_box, question
 from usu.types import NDArray
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from usu._checks import choice
 from usu.errors import MissingExtraError
-from usu.segment.geometry import answer, question
+from usu.segment.segmenter import answer, question
 from usu.types import NDArray
 
 

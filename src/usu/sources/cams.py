@@ -151,10 +151,10 @@ def coarse_map(
     >>> coarse_map("layercam", model, torch.ones(1, 1, 2, 2)).layer
     '0'
     """
-    check.choice("source", source, SOURCES)
     if source in LAYER_SOURCES:
         of_a_layer = {"gradcam": gradcam, "hirescam": hirescam, "layercam": layercam}
         return of_a_layer[source](model, images, target, layer=layer, finer=finer)
+    check.choice("source", source, SOURCES)
     if layer is not None:
         raise ValueError(f"`layer` must be None for {source}, which goes through all layers; got {layer!r}.")
     from usu.sources.attention import attention_rollout, gradient_attention
