@@ -151,11 +151,23 @@ def test_every_exception_is_used() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "rule"),
     [
-        ("usu.segment.segmenter", "from usu.score import delete", "segment may not import score: siblings"),
-        ("usu.segment.segmenter", "from usu import score", "segment may not import score: siblings"),
-        ("usu.segment.segmenter", "from ..score import delete", "segment may not import score: siblings"),
-        ("usu.segment.segmenter", "from .. import score", "segment may not import score: siblings"),
-        ("usu.segment.segmenter", "def f():\n    import usu.score.delete", "segment may not import score: siblings"),
+        (
+            "usu.segment.segmenter",
+            "from usu.score import delete",
+            "segment may not import score: partitions are below stages",
+        ),
+        ("usu.segment.segmenter", "from usu import score", "segment may not import score: partitions are below stages"),
+        (
+            "usu.segment.segmenter",
+            "from ..score import delete",
+            "segment may not import score: partitions are below stages",
+        ),
+        ("usu.segment.segmenter", "from .. import score", "segment may not import score: partitions are below stages"),
+        (
+            "usu.segment.segmenter",
+            "def f():\n    import usu.score.delete",
+            "segment may not import score: partitions are below stages",
+        ),
         ("usu.operator.cells", "from usu.forward import engine", "operator may not import forward: siblings"),
         (
             "usu.operator.redistribute",

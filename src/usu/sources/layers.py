@@ -239,7 +239,8 @@ def upstream(start: Iterable[Any], stop: Collection[Any] = (), only: tuple[str, 
         if node is not None and node not in found:
             found.add(node)
             if node not in stop and node.name().startswith(only):
-                waiting += [parent for parent, _ in node.next_functions]
+                for parent, _ in node.next_functions:
+                    waiting.append(parent)
     return found
 
 
