@@ -17,7 +17,7 @@ from torch import Tensor
 
 import usu
 from usu.bench.contenders import Made
-from usu.operator.guided import follow_picture
+from usu.operator.interpolate import follow_picture
 from usu.pipeline import map_of
 from usu.refine import unit_scale
 from usu.settings import Settings

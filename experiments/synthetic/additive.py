@@ -94,7 +94,7 @@ def bounds(
     pictures: Pictures,
     *,
     grids: Iterable[int] = GRIDS,
-    upsamplers: Iterable[usu.types.Upsampler] = UPSAMPLERS,
+    upsamplers: Iterable[usu.upsamplers.Upsampler] = UPSAMPLERS,
     seed: int = 0,
 ) -> list[Bound]:
     """Mass bounds and errors of every upsampler on an additive model.
@@ -111,7 +111,7 @@ def bounds(
     ]
 
 
-def _bound(number: int, truth: Tensor, scores: Tensor, grid: int, upsampler: usu.types.Upsampler) -> Bound:
+def _bound(number: int, truth: Tensor, scores: Tensor, grid: int, upsampler: usu.upsamplers.Upsampler) -> Bound:
     pixel_map = upsampler(cell_means(truth[None], grid)[0], scores, scores)
     errors = usu.alpha_beta_errors(pixel_map, truth)
     imbalance = usu.mass_imbalance(pixel_map, truth, (grid, grid))

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from usu import errors as errors
+
 if TYPE_CHECKING:
     from usu import forward as forward
     from usu import metrics as metrics

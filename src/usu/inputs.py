@@ -15,7 +15,7 @@ from usu import _checks as check
 from usu._checks import as_numpy
 from usu.models import Loaded
 from usu.operator.cells import Partition, partition_of
-from usu.sources import CoarseMap
+from usu.sources.coarse import CoarseMap
 from usu.types import Array, NDArray
 
 
@@ -36,7 +36,7 @@ class Input:
     #: Whether the result has a leading dimension of targets.
     several: bool = False
 
-    @property
+    @cached_property
     def empty(self) -> bool:
         """Is there no mass to redistribute?"""
         return not bool(self.coarse.detach().any())

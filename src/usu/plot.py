@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from usu._checks import as_numpy
 from usu.errors import MissingExtraError
 from usu.types import NDArray
 
@@ -92,7 +91,7 @@ def explanation_figure(explanation: Explanation) -> Any:
         panels.append(
             Panel(f"segments, depth {depth}", picture=picture, labels=labels, note=f"{labels.max() + 1} segments")
         )
-        panels.append(Panel(f"scores, depth {depth}", as_numpy(field)[0], limits=(0, 1)))
+        panels.append(Panel(f"scores, depth {depth}", field[0].numpy(), limits=(0, 1)))
     name = f"{explanation.label} ({result.provenance['preset']})"
     cost = f"{result.evaluations} model evaluations, {result.seconds:.1f} s"
     return figure(panels, columns=3 if len(panels) == 6 else 4, heading=f"{name}: {cost}")

@@ -20,11 +20,10 @@ from typing import Any, Generic
 import numpy as np
 import torch
 
-from usu._checks import as_numpy
 from usu.forward.digest import digest
-from usu.models.preparation import Geometry, place
+from usu.models.pictures import Geometry, place
 from usu.refine import StopReason
-from usu.sources import CoarseMap
+from usu.sources.coarse import CoarseMap
 from usu.types import ArrayT, NDArray
 
 
@@ -173,7 +172,7 @@ def save_explanation(explanation: Explanation, directory: Path) -> Path:
         result = explanation.upsampled
         maps = {"coarse": explanation.coarse, "pixel_map": result.pixel_map, "scores": result.scores}
         maps |= {f"segments_{depth}": labels for depth, labels in enumerate(result.segments)}
-        maps |= {f"scores_{depth}": as_numpy(field) for depth, field in enumerate(result.depth_scores)}
+        maps |= {f"scores_{depth}": field.numpy() for depth, field in enumerate(result.depth_scores)}
         np.savez_compressed(draft / "maps.npz", allow_pickle=False, **maps)
         from PIL import Image
 

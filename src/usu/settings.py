@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from usu import _checks as check
+from usu.forward.calls import Link, checked_link
+from usu.forward.engine import RUNTIMES, RuntimeName
 from usu.forward.fills import Fill, fill_named
-from usu.forward.outputs import Link, checked_link
-from usu.forward.runtime import RUNTIMES, RuntimeName
 from usu.operator.budgets import Budget, SoftPrior, checked_budget
-from usu.segment import Segmenter, Slic
+from usu.segment.segmenter import Segmenter, Slic
 
 #: A little smoothing, or segments fray along fur and grain.
 _SLIC = Slic(smoothing=1.0)

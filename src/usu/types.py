@@ -1,8 +1,8 @@
-"""The words the stages share: arrays, guarantees and the one calling shape of everything that upsamples."""
+"""The words the stages share: arrays and guarantees."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -25,27 +25,3 @@ ArrayT = TypeVar("ArrayT", NDArray, torch.Tensor)
 #: ======  ==========================================================================================
 Guarantee: TypeAlias = Literal["D1", "D1-G", "mass", "D2", "D3", "D4", "D4'"]
 GUARANTEES: tuple[Guarantee, ...] = ("D1", "D1-G", "mass", "D2", "D3", "D4", "D4'")
-
-
-@runtime_checkable
-class Upsampler(Protocol):
-    """Coarse map, picture and scores in, pixel map out.
-
-    ``picture`` is H x W (x 3) in [0, 1] and fixes the size. ``scores`` is H x W in [0, 1]; only those with
-    ``needs_scores`` read it.
-    """
-
-    @property
-    def name(self) -> str:
-        """A short name for tables."""
-
-    @property
-    def guarantees(self) -> frozenset[Guarantee]:
-        """What it promises, so that it can be tested."""
-
-    @property
-    def needs_scores(self) -> bool:
-        """Whether it must be given scores."""
-
-    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
-        """Upsample ``coarse`` (..., h, w) to the size of ``picture``."""

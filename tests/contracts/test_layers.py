@@ -63,7 +63,7 @@ NAMES = frozenset(module.name for module in MODULES)
 
 
 def part(name: str) -> str:
-    """``segment`` for ``usu.segment.slic``; nothing for ``usu`` itself."""
+    """``segment`` for ``usu.segment.segmenter``; nothing for ``usu`` itself."""
     return name.split(".")[1] if "." in name else ""
 
 
@@ -152,17 +152,21 @@ def test_every_exception_is_used() -> None:
     ("name", "text", "rule"),
     [
         (
-            "usu.segment.slic",
+            "usu.segment.segmenter",
             "from usu.score import delete",
-            "segment may not import score: partitions",
+            "segment may not import score: partitions are below stages",
         ),
-        ("usu.segment.slic", "from usu import score", "segment may not import score: partitions"),
-        ("usu.segment.slic", "from ..score import delete", "segment may not import score: partitions"),
-        ("usu.segment.slic", "from .. import score", "segment may not import score: partitions"),
+        ("usu.segment.segmenter", "from usu import score", "segment may not import score: partitions are below stages"),
         (
-            "usu.segment.slic",
+            "usu.segment.segmenter",
+            "from ..score import delete",
+            "segment may not import score: partitions are below stages",
+        ),
+        ("usu.segment.segmenter", "from .. import score", "segment may not import score: partitions are below stages"),
+        (
+            "usu.segment.segmenter",
             "def f():\n    import usu.score.delete",
-            "segment may not import score: partitions",
+            "segment may not import score: partitions are below stages",
         ),
         ("usu.operator.cells", "from usu.forward import engine", "operator may not import forward: siblings"),
         (

@@ -10,8 +10,8 @@ import pytest
 
 import usu
 from usu.auditor import AuditReport
-from usu.types import GUARANTEES, Upsampler
-from usu.upsamplers import BUILT_IN, by_name
+from usu.types import GUARANTEES
+from usu.upsamplers import BUILT_IN, Upsampler, by_name
 
 
 @cache

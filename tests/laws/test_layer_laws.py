@@ -16,8 +16,7 @@ from tests.problems import grid_labels
 from tests.small_nets import Tower, counted, seeded
 from usu import segment
 from usu.forward import engine
-from usu.operator.base import layered
-from usu.operator.guided import follow_picture
+from usu.operator.interpolate import follow_picture, layered
 from usu.sources.finer import finer_maps
 
 value = st.one_of(st.just(0.0), st.floats(-10, 10).map(lambda v: round(v, 3)))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from usu.errors import UsuError
 from usu.forward import Engine, engine
-from usu.forward.outputs import logits_of
+from usu.forward.calls import logits_of
 
 PICTURE = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(0))
 

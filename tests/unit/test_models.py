@@ -19,7 +19,7 @@ from torch import nn
 from usu.errors import MissingExtraError, ModelLoadError
 from usu.models import Geometry, Preparation, imagenet_classes, load, pictures, place, resolve_target
 from usu.models.libraries import processor_preparation
-from usu.models.loaded import load_weights
+from usu.models.load import load_weights
 
 NET = "import torch\nfrom torch import nn\n\ndef net():\n    return nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten())\n"
 

@@ -16,7 +16,7 @@ from usu import score, segment
 from usu.errors import UsuWarning
 from usu.forward import engine
 from usu.forward.fills import Constant
-from usu.operator.base import layered
+from usu.operator.interpolate import layered
 from usu.pipeline import explain, upsample
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -15,8 +15,7 @@ from tests.small_nets import Tokens, Tower, counted, seeded
 from usu import segment
 from usu.errors import UsuWarning
 from usu.forward import engine
-from usu.operator.base import layered
-from usu.operator.guided import follow_picture
+from usu.operator.interpolate import follow_picture, layered
 from usu.pipeline import explain, upsample
 from usu.settings import PRESETS
 from usu.sources.cams import LEVELS

@@ -14,7 +14,7 @@ import usu
 from usu import results as saving
 from usu.forward.digest import digest
 from usu.models import Geometry
-from usu.operator.guided import follow_picture
+from usu.operator.interpolate import follow_picture
 
 FILES = ["manifest.json", "maps.npz", "overlay.png", "panel.png"]
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from usu.forward import engine
 from usu.score import sampled
-from usu.score.sampled import _antithetic_groups, _ridge, _shapley_groups
+from usu.score.sampled import _ridge
+from usu.score.segmented import antithetic_groups, shapley_groups
 
 P = 12
 SEGMENTS = torch.arange(6 * 8).reshape(6, 8) // 4
@@ -85,7 +86,7 @@ def test_kernel_shap_approaches_the_shapley_values_and_is_efficient():
 
 
 def test_ridge_equals_the_normal_equations_with_an_intercept():
-    design = _antithetic_groups(40, P, 0.5, torch.Generator().manual_seed(3)).double()
+    design = antithetic_groups(40, P, 0.5, torch.Generator().manual_seed(3)).double()
     values = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     centred = design - design.mean(0)
     effects, stderr = _ridge(centred, values - values.mean(0), 0.7, intercept=1)
@@ -121,16 +122,16 @@ def test_fewer_evaluations_than_segments_say_that_they_know_little():
 
 def test_groups_are_antithetic():
     generator = torch.Generator().manual_seed(0)
-    even = _antithetic_groups(10, P, 0.5, generator)
+    even = antithetic_groups(10, P, 0.5, generator)
     assert torch.equal(even[0::2], ~even[1::2])
-    assert len(_antithetic_groups(7, P, 0.5, generator)) == 7
-    rare = _antithetic_groups(2000, P, 0.2, generator).double()
+    assert len(antithetic_groups(7, P, 0.5, generator)) == 7
+    rare = antithetic_groups(2000, P, 0.2, generator).double()
     assert float(rare.mean()) == pytest.approx(0.2, abs=0.01)
     assert float((rare[0::2] * rare[1::2]).sum()) == 0, "with 0.2 a pair never shows the same segment"
 
 
 def test_shapley_group_sizes():
-    groups = _shapley_groups(20000, 6, torch.Generator().manual_seed(0))
+    groups = shapley_groups(20000, 6, torch.Generator().manual_seed(0))
     assert torch.equal(groups[0::2], ~groups[1::2])
     weights = torch.tensor([1 / (k * (6 - k)) for k in range(1, 6)])
     frequency = torch.bincount(groups.sum(1), minlength=6)[1:] / 20000

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 import usu
-from usu.operator.base import FLOOR, OF_COARSE, OF_FINER, layered
-from usu.operator.guided import RADII_PER_SIDE, follow_picture, guided_filter
+from usu.operator.interpolate import FLOOR, OF_COARSE, OF_FINER, RADII_PER_SIDE, follow_picture, guided_filter, layered
 from usu.pipeline import map_of
 
 DRAW = torch.Generator().manual_seed(4)

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from skimage import data
 
 from usu.operator import potentials
-from usu.operator.base import own_sign
 from usu.operator.budgets import Hybrid, SoftIWMR, SoftPrior
-from usu.operator.guided import guided_filter
-from usu.operator.interpolate import interpolate
-from usu.types import GUARANTEES, Upsampler
+from usu.operator.interpolate import guided_filter, interpolate, own_sign
+from usu.types import GUARANTEES
 from usu.upsamplers import (
     BUILT_IN,
     GuidedFilter,
@@ -25,6 +23,7 @@ from usu.upsamplers import (
     MassCorrected,
     Redistribution,
     SegmentPooled,
+    Upsampler,
     by_name,
 )
 from usu.upsamplers.filters import joint_bilateral, mass_corrected, segment_pooled

@@ -13,7 +13,8 @@ from usu import metrics
 from usu.auditor import measures
 from usu.auditor.report import AuditReport, Finding, Profile
 from usu.auditor.trials import Trial, coarse_map, disturbed, score_field, trials
-from usu.types import GUARANTEES, Guarantee, NDArray, Upsampler
+from usu.types import GUARANTEES, Guarantee, NDArray
+from usu.upsamplers import Upsampler
 
 __all__ = ["AuditReport", "Finding", "Profile", "Trial", "audit"]
 

@@ -19,11 +19,11 @@ from usu.bench.scene import Scene, SceneScores
 from usu.metrics.catalogue import FILLS
 from usu.metrics.passes import seeded
 from usu.operator.budgets import Hybrid, SoftIWMR
-from usu.operator.guided import follow_picture
+from usu.operator.interpolate import follow_picture
 from usu.pipeline import map_of
 from usu.settings import PRESETS, Settings
-from usu.types import NDArray, Upsampler
-from usu.upsamplers import BUILT_IN
+from usu.types import NDArray
+from usu.upsamplers import BUILT_IN, Upsampler
 
 Coarse: TypeAlias = Literal["real", "uniform", "shuffled"]
 Scores: TypeAlias = Literal["real", "constant", "permuted", "random"]

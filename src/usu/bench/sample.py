@@ -14,8 +14,7 @@ from torch import Tensor
 from usu._checks import as_numpy
 from usu.forward.digest import described, digest
 from usu.models import Loaded
-from usu.models.pictures import read
-from usu.models.preparation import Geometry, seen
+from usu.models.pictures import Geometry, read, seen
 from usu.types import Array, NDArray
 
 

@@ -77,7 +77,7 @@ def compare(
                 add(upsampler.name, upsampler(coarse, view), "0 evaluations", time.perf_counter() - start)
         for name in PRESETS:
             settings = _within(run.settings_from(name, evaluations=evaluations), view, evaluations)
-            bars.start(name, settings.evaluations)
+            bars.start(name, settings.limit)
             try:
                 result = upsample(
                     coarse, image, loaded.model, found, preset=settings, picture=view, progress=bars.progress,

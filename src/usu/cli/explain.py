@@ -84,7 +84,7 @@ def explain(
                     asked = _asked(file, request)
                     folder, finished = _folder(out, file, asked)
                     if finished is None:
-                        bars.start(file.name, settings.evaluations)
+                        bars.start(file.name, settings.limit)
                         explanation = _explained(file, loaded, goal, origin, layer, settings, bars)
                         folder, finished = _saved(replace(explanation, request=asked), out, file, asked)
                     done.append({"picture": str(file), "folder": str(folder), **finished})

@@ -46,22 +46,21 @@ def settings_from(
     seed: int | None = None,
 ) -> Settings:
     """A preset with what was asked for changed."""
-    from usu import _checks as check
-    from usu.operator.budgets import SoftPrior
-    from usu.settings import PRESETS
+    from usu.settings import settings_of
 
-    check.choice("preset", preset, tuple(PRESETS))
-    check.whole_number("seed", seed or 0, most=2**63 - 1)
     changes: dict[str, Any] = {"temperature": temperature, "depth": depth, "evaluations": evaluations, "seed": seed}
     if budget is not None:
+        from usu import _checks as check
+        from usu.operator.budgets import SoftPrior
+
         check.choice("budget", budget, BUDGETS)
         changes["budget"] = SoftPrior() if budget == "soft" else budget
-    return replace(PRESETS[preset], **{name: value for name, value in changes.items() if value is not None})
+    return replace(settings_of(preset), **{name: value for name, value in changes.items() if value is not None})
 
 
 def prepared(loaded: Loaded, picture: Picture) -> tuple[Any, Geometry, NDArray]:
     """The model's input, how it sits in the picture, and the same part as a person sees it."""
-    from usu.models.preparation import seen
+    from usu.models.pictures import seen
 
     tensor, geometry = loaded.prepare(picture.pixels)
     return tensor, geometry, seen(picture.unit, geometry)

@@ -107,28 +107,32 @@ def _library(function: Any) -> bool:
     return str(function.__module__).partition(".")[0] in _LIBRARIES
 
 
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(value: Any) -> list[tuple[str, Any]]:
     """Fields, slots and attributes that are public and set."""
     names = [field.name for field in fields(value)] if is_dataclass(value) else list(getattr(value, "__dict__", ()))
     names += [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()) if name not in names]
-    for name in names:
-        if not name.startswith("_") and hasattr(value, name):
-            yield name, getattr(value, name)
+    return [(name, getattr(value, name)) for name in names if not name.startswith("_") and hasattr(value, name)]
 
 
 def _weights(network: nn.Module) -> str:
-    own = (*network.named_parameters(), *network.named_buffers())
-    return digest(*(part for name, tensor in own for part in (name.encode(), *_numbers(tensor))))
+    parts: list[bytes] = []
+    for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+        parts += (name.encode(), *_numbers(tensor))
+    return digest(*parts)
 
 
 def _structure(network: nn.Module) -> str:
     """Of its layers with their settings, numbers that are no tensors, and code of its own."""
-    parts = [repr(network)]
+    parts, code = [repr(network)], {}
     for name, layer in network.named_modules():
-        plain = {key: one for key, one in _attributes(layer) if isinstance(one, _PLAIN) and key != "training"}
-        forward = inspect.getattr_static(type(layer), "forward", None)
-        own = isinstance(forward, FunctionType) and not _library(forward)
-        parts.append(f"{name} {sorted(plain.items(), key=str)} {_code(forward) if own else ''}")
+        kind, plain = type(layer), {}
+        for key, one in _attributes(layer):
+            if isinstance(one, _PLAIN) and key != "training":
+                plain[key] = one
+        if kind not in code:  # a class has many layers, and one code
+            forward = inspect.getattr_static(kind, "forward", None)
+            code[kind] = _code(forward) if isinstance(forward, FunctionType) and not _library(forward) else ""
+        parts.append(f"{name} {sorted(plain.items(), key=str)} {code[kind]}")
     return digest("\n".join(parts).encode())
 
 
@@ -138,8 +142,9 @@ def _numbers(value: Any) -> tuple[bytes, ...]:
         array = np.asarray(value)
         data = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
         return f"{array.dtype}{list(array.shape)}".encode(), data
-    head = f"{value.dtype}{_shape(value)}".replace("torch.", "").encode()
-    if value.is_meta or nn.parameter.is_lazy(value):
+    lazy = nn.parameter.is_lazy(value)
+    head = f"{value.dtype}{'?' if lazy else list(value.shape)}".replace("torch.", "").encode()
+    if value.is_meta or lazy:
         return (head,)  # not made yet
     tensor = value.detach()
     if tensor.is_quantized:
@@ -150,14 +155,10 @@ def _numbers(value: Any) -> tuple[bytes, ...]:
     return head, flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
 
 
-def _shape(tensor: Tensor) -> str:
-    return "?" if nn.parameter.is_lazy(tensor) else str(list(tensor.shape))
-
-
 def _code(function: FunctionType | CodeType) -> str:
     """Of the instructions, names and constants; not of the file or the line."""
     code = function.__code__ if isinstance(function, FunctionType) else function
-    return digest(code.co_code, *(name.encode() for name in code.co_names), *map(_constant, code.co_consts))
+    return digest(code.co_code, *map(str.encode, code.co_names), *map(_constant, code.co_consts))
 
 
 def _constant(value: Any) -> bytes:

@@ -8,23 +8,28 @@ and device, also when something raises in the middle.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.errors import UsuError
-from usu.forward.onnx import OnnxModel, undivided
-from usu.forward.outputs import Link, Target, checked_link, checked_target, read, top_class
-from usu.forward.undisturbed import undisturbed
+from usu.forward.calls import Link, Target, checked_link, checked_target, read, top_class, undisturbed
 from usu.types import Array
+
+if TYPE_CHECKING:
+    from usu.forward.onnx import OnnxModel
 
 #: A batch (N, C, H, W) in; a tensor, tuple, dictionary or ModelOutput out.
 Model: TypeAlias = Callable[[Tensor], Any]
 #: Called after every chunk with the pictures done so far and in all.
 Progress: TypeAlias = Callable[[int, int], None]
+#: What can run a model for scores; see `usu.forward.runtime`.
+RuntimeName: TypeAlias = Literal["torch", "onnx", "compile", "auto"]
+RUNTIMES: tuple[RuntimeName, ...] = ("torch", "onnx", "compile", "auto")
 
 #: Numbers in a default chunk, as pictures of 3 x 224 x 224. Measured with EfficientNet-Lite0 on a CPU: 26 ms a
 #: picture in chunks of 1 to 4, 37 in chunks of 8, 47 in chunks of 16, whose activations are allocated anew each time.
@@ -107,10 +112,11 @@ class Engine:
         values: list[Tensor] = []
         done, runner = 0, self
         self.meter.plan(count)
-        with undisturbed(self.model), undivided(self.model), torch.no_grad():
-            if isinstance(self.model, OnnxModel) and self.model.workers > 1:
-                chunk = self.model.piece(chunk)
-                values = self._side_by_side(self.model, build, count, chunk, progress)
+        session = _session(self.model)
+        with undisturbed(self.model), nullcontext() if session is None else session.undivided(), torch.no_grad():
+            if session is not None and session.workers > 1:
+                chunk = session.piece(chunk)
+                values = self._side_by_side(session, build, count, chunk, progress)
                 done = sum(map(len, values))
             while done < count:  # one after the other: all of them, or what did not fit
                 rows = slice(done, min(done + chunk, count))
@@ -268,6 +274,15 @@ def engine(
     if channels_last is None and not (home and home.type == "cpu" and any(w.ndim == 4 for w in weights)):
         channels_last = False
     return Engine(model, goal, link, home or wanted, dtype, autocast, channels_last, chunk, Meter(limit))
+
+
+def _session(model: Model) -> OnnxModel | None:
+    """The model itself, if ONNX Runtime runs it."""
+    if isinstance(model, nn.Module):
+        return None
+    from usu.forward.onnx import OnnxModel
+
+    return model if isinstance(model, OnnxModel) else None
 
 
 def _default_chunk(image: Tensor, device: torch.device | None) -> int:

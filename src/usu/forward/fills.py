@@ -97,16 +97,18 @@ class Noise:
         return image.mean((-2, -1), keepdim=True) + self.std * spread * drawn
 
 
+_NAMED: dict[str, Callable[[Tensor], Tensor]] = {"blur": Blur(), "mean": Mean(), "noise": Noise()}
+
+
 def fill_named(fill: Fill) -> Callable[[Tensor], Tensor]:
     """The fill meant by a name, a number or several, or a callable.
 
     >>> fill_named("blur"), fill_named(0)
     (Blur(sigma=0.05), Constant(value=0.0))
     """
-    named: dict[object, Callable[[Tensor], Tensor]] = {"blur": Blur(), "mean": Mean(), "noise": Noise()}
     if isinstance(fill, str):
-        check.choice("fill", fill, tuple(str(name) for name in named))
-        return named[fill]
+        check.choice("fill", fill, tuple(_NAMED))
+        return _NAMED[fill]
     if callable(fill):
         return fill
     if isinstance(fill, (list, tuple)):

@@ -56,6 +56,20 @@ class OnnxModel:
         """The output as a tensor on the CPU."""
         return torch.cat(list(self.outputs(batch.split(self.piece(len(batch))))))
 
+    @contextmanager
+    def undivided(self) -> Iterator[None]:
+        """One torch thread inside; as many as before afterwards.
+
+        ONNX Runtime is asked in threads of its own. Torch's, which stay awake for a while after every batch they helped
+        to make, would hold the cores they need.
+        """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
     def piece(self, pictures: int) -> int:
         """How many of so many pictures to pass at a time: a worker's share, but no less than a fixed export takes."""
         return max(self.batch or 1, -(-pictures // self.workers))
@@ -137,21 +151,3 @@ def _external(content: bytes) -> Iterator[str]:
     for entry in re.finditer(rb"\x0a\x08location\x12([\x80-\xff]*[\x00-\x7f])", content):
         length = sum((byte & 127) << 7 * place for place, byte in enumerate(entry[1]))
         yield content[entry.end() : entry.end() + length].decode(errors="replace")
-
-
-@contextmanager
-def undivided(model: object) -> Iterator[None]:
-    """One torch thread inside, where ``model`` is an `OnnxModel`; as many as before afterwards.
-
-    ONNX Runtime is asked in threads of its own. Torch's, which stay awake for a while after every batch they helped to
-    make, would hold the cores they need.
-    """
-    threads = torch.get_num_threads()
-    if not isinstance(model, OnnxModel) or threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

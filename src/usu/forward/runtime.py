@@ -9,7 +9,7 @@ import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,12 +17,11 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.errors import MissingExtraError, UsuError
+from usu.forward.calls import undisturbed
 from usu.forward.digest import described, digest
+from usu.forward.engine import RUNTIMES, RuntimeName
 from usu.forward.onnx import OnnxModel, from_onnx
-from usu.forward.undisturbed import undisturbed
 
-RuntimeName: TypeAlias = Literal["torch", "onnx", "compile", "auto"]
-RUNTIMES: tuple[RuntimeName, ...] = ("torch", "onnx", "compile", "auto")
 #: Outputs may differ by so much, relative to the largest of them, and the top class may not.
 _TOLERANCE = 1e-3
 #: What was made of a module, as long as the module lives: by the shape of its input.

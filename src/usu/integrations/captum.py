@@ -10,7 +10,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Model
-from usu.forward.outputs import Target
+from usu.forward.calls import Target
 from usu.integrations.arrays import from_superpixels
 from usu.pipeline import upsample
 from usu.settings import Settings

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.errors import UsuWarning
-from usu.forward.outputs import Target, logits_of
+from usu.forward.calls import Target, logits_of
 from usu.integrations._hooks import without_hooks
 from usu.pipeline import upsample
 from usu.settings import Settings

@@ -7,8 +7,8 @@ from typing import Literal, cast
 import torch
 
 from usu.forward import Model
+from usu.forward.calls import Link, Target
 from usu.forward.fills import Fill, filled
-from usu.forward.outputs import Link, Target
 from usu.metrics import quantus_compat
 from usu.metrics.maps import dense_cells, group_means, ranking
 from usu.metrics.passes import Measured, area, cuts, prepared, walk

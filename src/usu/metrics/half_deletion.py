@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from usu.forward import Model
+from usu.forward.calls import Link, Target
 from usu.forward.fills import Fill, apply, filled
-from usu.forward.outputs import Link, Target
 from usu.metrics.maps import dense_cells, ranking
 from usu.metrics.passes import Measured, one_target, prepared
 from usu.types import Array

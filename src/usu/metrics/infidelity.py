@@ -14,8 +14,8 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Model
+from usu.forward.calls import Link, Target
 from usu.forward.fills import Fill, filled
-from usu.forward.outputs import Link, Target
 from usu.metrics import quantus_compat
 from usu.metrics.maps import checked_map
 from usu.metrics.passes import Measured, aimed, one_target

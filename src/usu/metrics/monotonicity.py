@@ -10,8 +10,8 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine, Model
+from usu.forward.calls import Link, Target
 from usu.forward.fills import Fill, apply, filled
-from usu.forward.outputs import Link, Target
 from usu.metrics import quantus_compat
 from usu.metrics.maps import group_means, ranking
 from usu.metrics.passes import Measured, cuts, one_target, prepared

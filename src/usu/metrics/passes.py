@@ -10,8 +10,8 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine, Model, engine
+from usu.forward.calls import Link, Target
 from usu.forward.fills import apply
-from usu.forward.outputs import Link, Target
 from usu.metrics.maps import checked_map
 from usu.types import Array, NDArray
 

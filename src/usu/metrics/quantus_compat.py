@@ -38,7 +38,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Model
-from usu.forward.outputs import Link, Target
+from usu.forward.calls import Link, Target
 from usu.metrics.maps import checked_map
 from usu.metrics.passes import Measured, aimed, one_target, walk
 from usu.types import Array, NDArray

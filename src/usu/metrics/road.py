@@ -10,7 +10,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Model
-from usu.forward.outputs import Link, Target
+from usu.forward.calls import Link, Target
 from usu.metrics.imputation import noisy_linear
 from usu.metrics.maps import ranking
 from usu.metrics.passes import Measured, one_target, prepared

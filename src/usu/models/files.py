@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from usu.errors import ModelLoadError, UsuError
 from usu.forward.onnx import OnnxModel, from_onnx
-from usu.models.loaded import Loaded, Prepare, first_line, imagenet_classes, load_weights
-from usu.models.preparation import Geometry, Preparation
+from usu.models.load import Loaded, Prepare, first_line, imagenet_classes, load_weights
+from usu.models.pictures import Geometry, Preparation
 from usu.types import NDArray
 
 

@@ -12,8 +12,8 @@ from typing import Any, get_args
 import torch
 
 from usu.errors import MissingExtraError, ModelLoadError
-from usu.models.loaded import Loaded, first_line, imagenet_classes, load_weights
-from usu.models.preparation import IMAGENET_MEAN, IMAGENET_STD, Preparation, Resample
+from usu.models.load import Loaded, first_line, imagenet_classes, load_weights
+from usu.models.pictures import IMAGENET_MEAN, IMAGENET_STD, Preparation, Resample
 
 #: Pillow's numbers for its filters, as they stand in transformers' preprocessor files.
 _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}

@@ -1,7 +1,8 @@
 """Interpolation: what upsampling usually means, and what `usu.redistribute` replaces.
 
-A kernel reads a pixel's value off its neighbours in the coarse map. It knows neither cells nor scores, so it moves
-mass between cells (not D1), ignores scores (not D2) and looks across borders (not D4). Only ``nearest`` does not.
+A kernel reads a pixel's value off its neighbours in the coarse map. It knows neither cells nor scores, so it moves mass
+between cells (not D1), ignores scores (not D2) and looks across borders (not D4). Only ``nearest`` does not. The guided
+filter follows a picture's edges; a base measure, what a pixel attracts before any score, is made of interpolated maps.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from usu import _checks as check
-from usu.operator.cells import interval_of
-from usu.types import Array, ArrayT
+from usu.operator.cells import interval_of, partition_of
+from usu.types import Array, ArrayT, NDArray
 
 Mode: TypeAlias = Literal["nearest", "bilinear", "bicubic", "lanczos3"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -114,3 +115,167 @@ def large_enough(name: str, size: tuple[int, int], coarse: Tensor) -> None:
         raise ValueError(
             f"`{name}` must be at least as large as the grid of `coarse` ({h} x {w}); got {size[0]} x {size[1]}."
         )
+
+
+#: `follow_picture` looks at windows of this part of the picture's side, to either direction.
+RADII_PER_SIDE = 28
+
+
+def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, eps: float = 1e-3) -> ArrayT:
+    """The bilinear map, made locally linear in the picture (He, Sun and Tang 2010): Ã = mean(a) · I + mean(b).
+
+    In every window, (a, b) = argmin Σ (a · I + b - p)² + eps · |a|² with p the bilinear map and I the picture.
+
+    Args:
+        coarse: (..., h, w).
+        picture: H x W, or H x W x 3 (the colour version, with its 3 x 3 covariances); in [0, 1].
+        radius: windows are (2 · radius + 1)² pixels, cut at the border; None: half a cell.
+        eps: variance of the picture below which a window counts as flat.
+
+    Guarantees: none.
+
+    >>> flat = torch.full((4, 4), 0.5)
+    >>> guided_filter(torch.full((2, 2), 3.0), flat)[0]
+    tensor([3., 3., 3., 3.])
+    """
+    values, guide, size = guide_of(coarse, picture)
+    if radius is None:
+        radius = max(1, round(max(size[0] / values.shape[-2], size[1] / values.shape[-1]) / 2))
+    check.whole_number("radius", radius, least=1)
+    check.positive_number("eps", eps)
+    # float64: covariances are differences of nearly equal numbers
+    p = interpolate(values.double(), size, "bilinear").reshape(-1, *size)
+    mean_i, mean_p = _box_mean(guide, radius), _box_mean(p, radius)  # (C, H, W), (B, H, W)
+    variance = _box_mean(guide[:, None] * guide, radius) - mean_i[:, None] * mean_i  # (C, C, H, W)
+    covariance = _box_mean(p[:, None] * guide, radius) - mean_p[:, None] * mean_i  # (B, C, H, W)
+    ridge = variance.permute(2, 3, 0, 1) + eps * torch.eye(len(guide), dtype=guide.dtype, device=guide.device)
+    slope = torch.linalg.solve(ridge, covariance.permute(2, 3, 1, 0)).permute(3, 2, 0, 1)
+    offset = mean_p - (slope * mean_i).sum(1)
+    result = (_box_mean(slope, radius) * guide).sum(1) + _box_mean(offset, radius)
+    return check.like_input(coarse)(result.reshape(*values.shape[:-2], *size))  # type: ignore[no-any-return]
+
+
+def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) -> Tensor:
+    """Scores (T, H, W) whose edges are the picture's: a guided filter, and each field back to [0, 1].
+
+    Segments cut where they must; inside of one, pixels that look like an important neighbour are more important.
+    ``stretch``: to all of [0, 1]; False only cuts off what the filter brought beyond.
+
+    >>> picture = torch.tensor([[0.0, 1.0, 1.0, 1.0]])[..., None].expand(1, 4, 3).numpy()
+    >>> follow_picture(torch.tensor([[[0.0, 0.0, 1.0, 1.0]]]).double(), picture).round(decimals=1).tolist()
+    [[[0.0, 0.5, 0.9, 1.0]]]
+    """
+    flat = scores.flatten(1)
+    constant = flat.amin(1) == flat.amax(1)
+    if bool(constant.all()):
+        return scores
+    radius = max(1, round(min(scores.shape[-2:]) / RADII_PER_SIDE))
+    smooth = guided_filter(scores, picture, radius=radius).flatten(1)
+    if not stretch:
+        return smooth.clamp(0, 1).reshape(scores.shape)
+    low, high = smooth.amin(1, keepdim=True).double(), smooth.amax(1, keepdim=True).double()
+    # a spread that is nothing but rounding is no information; stretching it to [0, 1] would invent some
+    noise = 8 * torch.finfo(torch.float64).eps * torch.maximum(low.abs(), high.abs())
+    level = high - low <= noise
+    found = ((smooth - low) / (high - low).where(~level, 1)).where(~level, 0.5)
+    return torch.where(constant[:, None], flat, found).reshape(scores.shape)
+
+
+def guide_of(coarse: Array, picture: Array) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    """The coarse values, the picture as (channels, H, W) in float64, and its size; checked.
+
+    >>> guide_of(torch.ones(2, 2), torch.zeros(5, 6, 3))[1].shape
+    torch.Size([3, 5, 6])
+    """
+    values = check.as_tensor("coarse", coarse)
+    guide = check.as_tensor("picture", picture, like=values)
+    size = size_of(guide, values)
+    check.finite("coarse", values)
+    check.in_unit_interval("picture", guide)
+    return values, (guide[None] if guide.ndim == 2 else guide.permute(2, 0, 1)).double(), size
+
+
+def _box_mean(field: Tensor, radius: int) -> Tensor:
+    """Mean over the part of each (2 · radius + 1)² window that lies in the lattice, from running sums."""
+    for dim in (-2, -1):
+        n = field.shape[dim]
+        i = torch.arange(n, device=field.device)
+        low, high = (i - radius).clamp(min=0), (i + radius + 1).clamp(max=n)
+        sums = torch.cat([torch.zeros_like(field.narrow(dim, 0, 1)), field.cumsum(dim)], dim)
+        count = (high - low).to(field.dtype)
+        field = (sums.index_select(dim, high) - sums.index_select(dim, low)) / (count[:, None] if dim == -2 else count)
+    return field
+
+
+#: Keeps a place alive where one of the maps is zero, as a part of the map's largest value.
+FLOOR = 0.03
+#: Exponents of the coarse map and of the finer ones, the next finer first.
+OF_COARSE, OF_FINER = 0.5, (1.0, 0.5)
+
+
+def own_sign(pixel_map: ArrayT, coarse: Array) -> ArrayT:
+    """The part of a map that has its cell's sign, as a base measure for `usu.redistribute`: max(0, sign(a_k) · b(x)).
+
+    >>> own_sign(torch.tensor([[1.0, -2.0, 3.0, -4.0]]), torch.tensor([[1.0, -1.0]]))
+    tensor([[1., 0., 0., 4.]])
+    """
+    pixels = check.as_tensor("pixel_map", pixel_map)
+    values = check.as_tensor("coarse", coarse, like=pixels)
+    if pixels.ndim < 2 or values.ndim < 2 or pixels.shape[:-2] != values.shape[:-2]:
+        raise ValueError(
+            f"`pixel_map` must be (..., H, W) with the leading dimensions of `coarse` ({check.shape(values)}); "
+            f"got {check.shape(pixels)}."
+        )
+    size = (int(pixels.shape[-2]), int(pixels.shape[-1]))
+    large_enough("pixel_map", size, values)
+    check.finite("pixel_map", pixels)
+    sign = interpolate(values.detach().sign(), size, "nearest")
+    return check.like_input(pixel_map)((sign * pixels).clamp(min=0))  # type: ignore[no-any-return]
+
+
+def painted(coarse: Tensor, scores: Tensor, cells: Array | None) -> Tensor:
+    """The coarse map on the pixels: smooth on a grid, flat on any other cells.
+
+    >>> painted(torch.tensor([0.0, 4.0]), torch.zeros(4), torch.tensor([0, 0, 1, 1])).tolist()
+    [0.0, 0.0, 4.0, 4.0]
+    """
+    if cells is None:
+        return interpolate(coarse, (int(scores.shape[-2]), int(scores.shape[-1])), "bilinear")
+    partition, batch = partition_of(coarse, scores, cells)
+    return partition.spread(coarse.reshape(-1, coarse.shape[-1])).reshape(*batch, *partition.lattice)
+
+
+def layered(smooth: Tensor, finer: Sequence[Tensor]) -> Tensor:
+    """What several layers agree on: p = b^½ · l₁ · l₂^½, each map (..., H, W) over its largest value plus a floor.
+
+    The finer maps know only what speaks for the target; where the coarse one is negative it stands alone, negative.
+
+    >>> smooth, finer = torch.tensor([[0.97, 0.0]]).double(), torch.tensor([[0.97, 0.97]]).double()
+    >>> layered(smooth, [finer]).log().round(decimals=2).tolist()  # ½ log 1.03 + log 1.03; ½ log 0.03 + log 1.03
+    [[0.04, -1.72]]
+    """
+    size = (smooth.shape[-2], smooth.shape[-1])
+    logs = OF_COARSE * _unit(smooth.abs()).log()
+    alone = -logs.exp()
+    for level, exponent in zip(finer, OF_FINER, strict=False):
+        logs = logs + exponent * _unit(interpolate(level.to(smooth), size, "bilinear").clamp(min=0)).log()
+    return torch.where(smooth < 0, alone, logs.exp())
+
+
+def _unit(values: Tensor) -> Tensor:
+    top = values.amax((-2, -1), keepdim=True)
+    return values / top.where(top > 0, 1) + FLOOR
+
+
+def with_trace(coarse: Tensor, trace: float, inner: int) -> Tensor:
+    """Empty cells with a trace of the mean cell's density, less than D1 promises: their pixels then have an order.
+
+    The last ``inner`` dimensions are one map's; a map of zeros stays so.
+
+    >>> with_trace(torch.tensor([0.0, 4.0]), 0.25, 1).tolist()
+    [0.5, 4.0]
+    """
+    if not trace:
+        return coarse
+    spatial = tuple(range(-inner, 0))
+    return torch.where(coarse == 0, trace * coarse.detach().abs().mean(spatial, keepdim=True), coarse)

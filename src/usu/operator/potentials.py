@@ -76,10 +76,8 @@ def log_odds(gamma: float) -> Potential:
     return Potential(f"log_odds({gamma:g})", lambda s: exponent * s.clamp(MARGIN, 1 - MARGIN).logit())
 
 
-def checked_potential(given: Callable[[Any], Any] | None, temperature: float, *, like: Array) -> Potential:
+def checked_potential(given: Callable[[Any], Any], *, like: Array) -> Potential:
     """What the caller named, checked; a function written for numpy gets numpy where ``like`` is an array."""
-    if given is None:
-        given = tensor(temperature)
     if isinstance(given, Potential):
         return given
     if not callable(given):

@@ -16,13 +16,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from usu import _checks as check
 from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior, budgeted, checked_budget
 from usu.operator.ceiling import at_ceiling
 from usu.operator.cells import Labels, Partition, centred, partition_of
-from usu.operator.potentials import Potential, checked_potential
-from usu.operator.share import share
 from usu.types import Array, ArrayT
 
 #: exp(-64) is far from the smallest number of single precision, so up to here 1 will do as everybody's maximum.
@@ -104,7 +103,8 @@ class _Problem:
     mass: Tensor
     scores: Tensor
     cells: Partition
-    potential: Potential
+    #: The slope of log φ, where that is a straight line; else log φ.
+    potential: float | Callable[[Tensor], Tensor]
     budget: Literal["cell"] | SoftIWMR | Hybrid | SoftPrior
     base: Tensor | None
     flip: bool
@@ -172,22 +172,21 @@ class _Problem:
             vmapped |= wanted("base", prior).vmapped
             prior = flat("base", prior)
         return cls(
-            mass, flat("scores", field), partition, checked_potential(potential, temperature, like=scores), budget,
-            prior, signed == "flip", max_gain, lead, found.low < 0,
+            mass, flat("scores", field), partition, _log_potential(potential, temperature, scores, dtype),
+            budget, prior, signed == "flip", max_gain, lead, found.low < 0,
             max(-found.low, found.high) * exp(_MILD_RATE) < torch.finfo(dtype).max, vmapped,
         )  # fmt: skip
 
     def solve(self) -> Tensor:
         """The pixel map, (*batch, *lattice)."""
-        slope = self._slope
         if isinstance(self.budget, SoftPrior):
             result = self._over_whole_lattice(self.budget)
-        elif self.budget == "cell" and slope is not None and self.base is None:
+        elif self.budget == "cell" and not callable(self.potential) and self.base is None:
             # a cell has one sign, and flipping a straight line is a change of its slope: no copy of the scores is made
-            rate: float | Tensor = slope
+            rate: float | Tensor = self.potential
             if self.negative and self.flip:
                 down = self.mass.detach() < 0
-                rate = torch.full_like(self.mass, slope).where(~down, -slope)
+                rate = torch.full_like(self.mass, self.potential).where(~down, -self.potential)
             result = self._shared(self.scores, self.mass, rate, mild=self.small and not self.negative)
         else:
             result = torch.as_tensor(
@@ -213,12 +212,6 @@ class _Problem:
             return [(self.mass, False)]
         return [(self.mass.clamp(min=0), False), (self.mass.clamp(max=0), self.flip)]
 
-    @property
-    def _slope(self) -> float | None:
-        """Of log φ, not more than the numbers can hold."""
-        slope = self.potential.slope
-        return None if slope is None else min(slope, torch.finfo(self.scores.dtype).max)
-
     def _attracting(self, down: bool) -> Tensor:
         return 1 - self.scores if down else self.scores
 
@@ -231,11 +224,11 @@ class _Problem:
             count = self.cells.total(there)
             enough = count > 0 if self.max_gain is None else self.max_gain * count >= self.cells.sizes
             enough = self.cells.spread(enough)
-        if self._slope is None:
-            logits = self.potential.log(self._attracting(down))
+        if callable(self.potential):
+            logits = self.potential(self._attracting(down))
         else:
             among = None if prior is None else there == enough
-            logits = centred(-self.scores if down else self.scores, self._slope, self.cells, among)
+            logits = centred(-self.scores if down else self.scores, self.potential, self.cells, among)
         if prior is None:
             return logits
         logits = logits + exponent * prior.where(there, 1).log()
@@ -266,3 +259,91 @@ class _Problem:
         left = (1 - ceiling * self.cells.total(full)).clamp(min=0)
         rest = share(logits.masked_fill(full, -torch.inf), mass * left, 1.0, self.cells, vmapped=self.vmapped)
         return self.cells.spread(mass * ceiling).to(rest.dtype).where(full, rest)
+
+
+def _log_potential(
+    given: Callable[[Any], Any] | None, temperature: float, like: Array, dtype: torch.dtype
+) -> float | Callable[[Tensor], Tensor]:
+    """The slope of log φ, no more than ``dtype`` can hold, where that is a straight line; else log φ."""
+    most = torch.finfo(dtype).max
+    if given is None:
+        return min(1 / check.positive_number("temperature", temperature), most)
+    from usu.operator.potentials import checked_potential
+
+    found = checked_potential(given, like=like)
+    return found.log if found.slope is None else min(found.slope, most)
+
+
+class _Share(torch.autograd.Function):
+    """`Partition.share` with its derivatives: with w the shares, dÃ = w dM + M w rate (dF - Σ w dF).
+
+    Both are made of differentiable steps, one of them the function itself, so there are derivatives of any order.
+    """
+
+    @staticmethod
+    def forward(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, mild: bool) -> Tensor:
+        return cells.share(field, mass, rate, mild=mild)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        field, mass, rate, ctx.cells, ctx.mild = inputs
+        ctx.rate = None if isinstance(rate, Tensor) else rate
+        tensors = (field, mass, rate) if isinstance(rate, Tensor) else (field, mass)
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def _parts(ctx: Any) -> tuple[Tensor, Tensor, float | Tensor]:
+        """The shares, the mass and the rate at each pixel."""
+        field, mass, *rest = ctx.saved_tensors
+        rate = rest[0] if rest else ctx.rate
+        weight = _Share.apply(field, torch.ones_like(mass), rate, ctx.cells, ctx.mild)  # type: ignore[no-untyped-call]
+        spread = ctx.cells.spread
+        return weight, spread(mass.to(field.dtype)), spread(rest[0].to(field.dtype)) if rest else ctx.rate
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        weight, mass, rate = _Share._parts(ctx)
+        pulled = ctx.cells.total(gradient * weight)
+        to_field = weight * (gradient - ctx.cells.spread(pulled.to(weight.dtype))) * rate * mass
+        return to_field, pulled, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, field: Tensor | None, mass: Tensor | None, *_: object) -> Tensor:
+        weight, masses, rate = _Share._parts(ctx)
+        result = torch.zeros_like(weight)
+        if mass is not None:
+            result = result + weight * ctx.cells.spread(mass.to(weight.dtype))
+        if field is not None:
+            mean = ctx.cells.total(weight * field).to(weight.dtype)
+            result = result + weight * (field - ctx.cells.spread(mean)) * rate * masses
+        return result
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: Any, field: Tensor, mass: Tensor, rate: Any, cells: Partition, mild: bool
+    ) -> tuple[Tensor, int]:
+        """One more leading dimension is a larger batch."""
+
+        def fold(tensor: Any, dim: int | None) -> Any:
+            if not isinstance(tensor, Tensor):
+                return tensor
+            moved = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            return moved.flatten(0, 1)
+
+        folded = (fold(tensor, dim) for tensor, dim in zip((field, mass, rate), in_dims, strict=False))
+        result = _Share.apply(*folded, cells, mild)  # type: ignore[no-untyped-call]
+        return result.unflatten(0, (info.batch_size, -1)), 0
+
+
+def share(
+    field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, *, mild: bool = False, vmapped: bool = False
+) -> Tensor:
+    """`Partition.share`, through autograd where a derivative is asked for or `torch.vmap` is at work."""
+    if (
+        vmapped
+        or (torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad))
+        or any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (field, mass))
+    ):
+        return _Share.apply(field, mass, rate, cells, mild)  # type: ignore[no-any-return, no-untyped-call]
+    return cells.share(field.detach(), mass.detach(), rate, mild=mild)

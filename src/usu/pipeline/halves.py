@@ -12,17 +12,15 @@ from torch import Tensor, nn
 
 from usu.forward import Engine, Progress
 from usu.inputs import Input
-from usu.operator.base import layered, painted, with_trace
 from usu.operator.budgets import SoftPrior
 from usu.operator.cells import partition_of
-from usu.operator.guided import follow_picture
+from usu.operator.interpolate import follow_picture, layered, painted, with_trace
 from usu.operator.redistribute import cell_budgets, redistribute
 from usu.refine import StopReason, refine
 from usu.score.bayesian import Effects
 from usu.score.scorer import Scorer
-from usu.segment import split
+from usu.segment.hierarchy import split
 from usu.settings import Settings
-from usu.sources.finer import finer_maps, module_of
 from usu.types import Array, NDArray
 
 
@@ -162,12 +160,14 @@ def finer_of(given: Input, asked: Engine, settings: Settings) -> tuple[Engine, t
     if given.finer is not None and (given.finer or not alone):
         lead = 1 + int(given.several and given.finer[0].ndim > 2) if given.finer else 0
         return asked, tuple(level if lead > 1 else level[None] for level in given.finer)
-    module = None if given.finer is not None else module_of(asked.model)
-    if module is not None and not given.empty:
+    if given.finer is None and not given.empty:
+        from usu.sources.finer import finer_maps, module_of
+
+        module = module_of(asked.model)
         # log-odds are for scores; layers are asked about the logit, as sources ask them
-        link = "logit" if asked.link == "log_odds" else asked.link
-        found = finer_maps(replace(asked, link=link), module, given.image, len(given.partition.sizes))
-        if found.maps or not alone:
+        heard = replace(asked, link="logit" if asked.link == "log_odds" else asked.link)
+        found = None if module is None else finer_maps(heard, module, given.image, len(given.partition.sizes))
+        if found is not None and (found.maps or not alone):
             return replace(found.engine, link=asked.link), tuple(level.to(given.coarse) for level in found.maps)
     if alone and not given.empty:
         raise ValueError(

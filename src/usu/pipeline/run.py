@@ -17,14 +17,15 @@ from usu._checks import as_numpy
 from usu.errors import UsuWarning
 from usu.forward import Engine, Model, Progress, Target
 from usu.forward import engine as engine_of
-from usu.forward.runtime import Runtime, RuntimeName, runtime
+from usu.forward.engine import RuntimeName
 from usu.inputs import Input, agree, call_of, displayable, model_of
-from usu.models.preparation import Geometry
+from usu.models.pictures import Geometry
 from usu.pipeline.halves import Scored, finer_of, map_of, mass_error_of, model_name, scores_of
 from usu.pipeline.stability import Certainty, certainty_of, expected_stability
 from usu.results import Explanation, Upsampled, versions
 from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
-from usu.sources import CoarseMap, coarse_map
+from usu.sources.cams import coarse_map
+from usu.sources.coarse import CoarseMap
 from usu.types import Array, ArrayT, NDArray
 
 
@@ -111,8 +112,8 @@ def upsample(
             "preset": settings.name,
             "settings": settings.described(),
             "model": model_name(asked),
-            "engine": ", ".join(sorted({d.runtime.name for d in done})),
-            "notes": sorted({d.runtime.note for d in done} - {""}),
+            "engine": ", ".join(sorted({d.ran_by for d in done})),
+            "notes": sorted({d.note for d in done} - {""}),
             "target": targets,
             "versions": versions(),
         },
@@ -197,7 +198,9 @@ class _Done:
     field: Tensor
     scored: Scored
     mass_error: float
-    runtime: Runtime
+    #: What ran the model for scores, and why it is not what was asked for.
+    ran_by: str
+    note: str
     certainty: Certainty | None
     #: Of scores that draw no lots it is 1; of those without a posterior nobody knows.
     stability: float | None
@@ -212,9 +215,14 @@ def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | N
     asked, finer = finer_of(given, asked, settings)
     # the scores of a gradient, and no scores at all, have no use for another runtime than torch
     fast = settings.engine if settings.scoring in ("sampled", "delete") and not given.empty else "torch"
-    runs = runtime(asked.model, given.image, fast)
+    ran_by, note = "torch", ""
+    if fast != "torch" or not isinstance(asked.model, nn.Module):
+        from usu.forward.runtime import runtime
+
+        runs = runtime(asked.model, given.image, fast)
+        asked, ran_by, note = asked.run_by(runs.model), runs.name, runs.note
     scored = scores_of(
-        given, asked.run_by(runs.model), settings, finer=finer, progress=progress,
+        given, asked, settings, finer=finer, progress=progress,
         enough=lambda found, labels: expected_stability(found, labels, given, settings, finer) >= settings.stability,
     )  # fmt: skip
     # a callable target may turn out to hold several
@@ -227,7 +235,7 @@ def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | N
     certainty = certainty_of(scored, given, settings, finer) if scored.effects is not None else None
     lots = settings.scoring == "sampled" and not given.empty
     stability = certainty.stability if certainty is not None else None if lots else 1.0
-    return _Done(result, field, scored, error, runs, certainty, stability)
+    return _Done(result, field, scored, error, ran_by, note, certainty, stability)
 
 
 def _link(given: Input, settings: Settings) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
 from usu.inputs import Input
-from usu.operator.guided import follow_picture
+from usu.operator.interpolate import follow_picture
 from usu.pipeline.halves import Scored, map_of
 from usu.refine import share_of_largest, unit_scale
 from usu.score.bayesian import Effects

@@ -1,10 +1,19 @@
 """Scores -> finer scores, where they change: heterogeneity, boundary set, mixing, merge, stop, the loop."""
 
 from usu.refine.heterogeneity import boundary_segments, heterogeneity, strengths
-from usu.refine.loop import Refined, Score, Split, refine
+from usu.refine.loop import (
+    Refined,
+    Score,
+    Split,
+    StopReason,
+    UnitScale,
+    changed,
+    recentre,
+    refine,
+    share_of_largest,
+    unit_scale,
+)
 from usu.refine.mixing import merge, mixing
-from usu.refine.scale import UnitScale, recentre, share_of_largest, unit_scale
-from usu.refine.stop import StopReason, changed
 
 __all__ = [
     "Refined",

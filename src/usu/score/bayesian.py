@@ -11,9 +11,8 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.designs import orthogonal_groups
 from usu.score.posterior import Posterior, fit, kernels, repeat, segment_sums
-from usu.score.segmented import chosen, segmented
+from usu.score.segmented import chosen, orthogonal_groups, segmented
 from usu.types import Array, NDArray
 
 #: Groups that are looked at first, and between two looks, where certainty decides how many there will be.

@@ -10,8 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.designs import antithetic_groups, shapley_groups
-from usu.score.segmented import Scores, chosen, segmented
+from usu.score.segmented import Scores, antithetic_groups, chosen, segmented, shapley_groups
 from usu.types import Array
 
 

@@ -1,4 +1,7 @@
-"""What every way of scoring takes and returns."""
+"""What every way of scoring takes and returns, and which segments its groups show.
+
+Groups come in pairs, each followed by its complement.
+"""
 
 from __future__ import annotations
 
@@ -69,3 +72,90 @@ def chosen(which: Array | None, segments: Tensor, count: int) -> tuple[Tensor, T
     present = torch.bincount(segments.flatten(), minlength=count).cpu() > 0
     start = torch.zeros(count, dtype=torch.float64).masked_fill(~wanted, torch.nan)
     return (wanted & present).nonzero().flatten(), start
+
+
+def antithetic_groups(count: int, segments: int, probability: float, generator: torch.Generator) -> Tensor:
+    """(count, segments) booleans: u < p, and 1 - u < p for the same u; at 1/2 the second is the complement."""
+    u = torch.rand((count + 1) // 2, segments, generator=generator, dtype=torch.float64, device=generator.device).cpu()
+    return torch.stack([u < probability, u > 1 - probability], 1).flatten(0, 1)[:count]
+
+
+def orthogonal_groups(count: int, segments: int, generator: torch.Generator) -> Tensor:
+    """(count, segments) booleans: rows of Hadamard matrices, so that no two segments are confounded.
+
+    Each block takes ``segments`` columns of a Hadamard matrix in random order, with random signs, and its rows in
+    random order. Over a block every effect is estimated with the least variance so many groups can give; any first part
+    of it is nearly as good, so a longer run begins with the groups of a shorter one.
+
+    >>> groups = orthogonal_groups(8, 4, torch.Generator().manual_seed(0))
+    >>> signs = 2.0 * groups[::2] - 1
+    >>> bool((groups[1::2] == ~groups[::2]).all()), (signs.T @ signs).tolist() == (4 * torch.eye(4)).tolist()
+    (True, True)
+    """
+    matrix = hadamard(max(segments, 1))
+    rows: list[Tensor] = []
+    while sum(map(len, rows)) < (count + 1) // 2:
+        columns = torch.randperm(len(matrix), generator=generator, device=generator.device).cpu()[:segments]
+        signs = 2 * torch.randint(2, (segments,), generator=generator, device=generator.device).cpu() - 1
+        order = torch.randperm(len(matrix), generator=generator, device=generator.device).cpu()
+        rows.append((matrix[:, columns] * signs)[order] > 0)
+    first = torch.cat(rows)[: (count + 1) // 2]
+    return torch.stack([first, ~first], 1).flatten(0, 1)[:count]
+
+
+def shapley_groups(count: int, segments: int, generator: torch.Generator) -> Tensor:
+    """(count, segments) booleans: sizes k with probability ∝ 1 / (k (P - k)), members at random, complements next.
+
+    With the sizes drawn from the kernel, every group has the same weight in the fit.
+    """
+    pairs = (count + 1) // 2
+    if segments < 2:
+        return torch.ones(count, segments, dtype=torch.bool)
+    sizes = torch.arange(1, segments, dtype=torch.float64, device=generator.device)
+    size = 1 + torch.multinomial(1 / (sizes * (segments - sizes)), pairs, replacement=True, generator=generator)
+    order = torch.rand(pairs, segments, generator=generator, device=generator.device).argsort(1).argsort(1)
+    group = (order < size[:, None]).cpu()
+    return torch.stack([group, ~group], 1).flatten(0, 1)[:count]
+
+
+def hadamard(least: int) -> Tensor:
+    """A Hadamard matrix of the smallest order n >= ``least`` that doubling or Paley's construction gives.
+
+    n is 2^k or 2^k (q + 1) with q a prime, q = 3 modulo 4: within a few of any number.
+
+    >>> matrix = hadamard(11)
+    >>> matrix.shape[0], bool((matrix @ matrix.T == 12 * torch.eye(12, dtype=torch.int64)).all())
+    (12, True)
+    """
+    order = least
+    while _core(order) is None:
+        order += 1
+    core = _core(order) or 1
+    matrix = torch.ones(1, 1, dtype=torch.int64) if core == 1 else _paley(core - 1)
+    while len(matrix) < order:
+        matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
+    return matrix
+
+
+def _core(order: int) -> int | None:
+    """1 or q + 1, from which doubling leads to the order."""
+    while order > 1:
+        q = order - 1
+        if q % 4 == 3 and all(q % d for d in range(2, int(q**0.5) + 1)):
+            return order
+        if order % 2:
+            return None
+        order //= 2
+    return 1
+
+
+def _paley(q: int) -> Tensor:
+    """Of order q + 1: quadratic residues modulo q."""
+    squares = {i * i % q for i in range(1, q)}
+    character = torch.tensor([0] + [1 if x in squares else -1 for x in range(1, q)])
+    place = torch.arange(q)
+    matrix = torch.eye(q + 1, dtype=torch.int64)
+    matrix[0, 1:] += 1
+    matrix[1:, 0] -= 1
+    matrix[1:, 1:] += character[(place[:, None] - place) % q]
+    return matrix

@@ -1,23 +1,49 @@
 """Picture -> nested partitions. One segmenter per file, all called as `segmenter(picture, parts, region=...)`."""
 
-from usu.segment.felzenszwalb import Felzenszwalb
-from usu.segment.geometry import (
-    adjacency,
-    between,
-    boundary,
-    connected,
-    interior,
-    merge_to,
-    parents,
-    refines,
-    relabel,
-)
-from usu.segment.given import Given, from_labels, from_masks
-from usu.segment.hierarchy import split
-from usu.segment.segmenter import Segmenter
-from usu.segment.slic import Slic
-from usu.segment.tiles import Tiles
-from usu.segment.watershed import Watershed
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from usu.segment.felzenszwalb import Felzenszwalb as Felzenszwalb
+    from usu.segment.given import Given as Given
+    from usu.segment.given import from_labels as from_labels
+    from usu.segment.given import from_masks as from_masks
+    from usu.segment.hierarchy import split as split
+    from usu.segment.segmenter import Segmenter as Segmenter
+    from usu.segment.segmenter import Slic as Slic
+    from usu.segment.segmenter import adjacency as adjacency
+    from usu.segment.segmenter import between as between
+    from usu.segment.segmenter import boundary as boundary
+    from usu.segment.segmenter import connected as connected
+    from usu.segment.segmenter import interior as interior
+    from usu.segment.segmenter import merge_to as merge_to
+    from usu.segment.segmenter import parents as parents
+    from usu.segment.segmenter import refines as refines
+    from usu.segment.segmenter import relabel as relabel
+    from usu.segment.tiles import Tiles as Tiles
+    from usu.segment.watershed import Watershed as Watershed
+
+#: Where each name lives; it is loaded when it is first asked for.
+_HOME = {
+    "Felzenszwalb": "usu.segment.felzenszwalb",
+    "Segmenter": "usu.segment.segmenter",
+    "adjacency": "usu.segment.segmenter",
+    "between": "usu.segment.segmenter",
+    "boundary": "usu.segment.segmenter",
+    "connected": "usu.segment.segmenter",
+    "interior": "usu.segment.segmenter",
+    "merge_to": "usu.segment.segmenter",
+    "parents": "usu.segment.segmenter",
+    "refines": "usu.segment.segmenter",
+    "relabel": "usu.segment.segmenter",
+    "Given": "usu.segment.given",
+    "from_labels": "usu.segment.given",
+    "from_masks": "usu.segment.given",
+    "split": "usu.segment.hierarchy",
+    "Slic": "usu.segment.segmenter",
+    "Tiles": "usu.segment.tiles",
+    "Watershed": "usu.segment.watershed",
+}
 
 __all__ = [
     "Felzenszwalb",
@@ -39,3 +65,10 @@ __all__ = [
     "relabel",
     "split",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return found

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usu.segment.geometry import connected, label_map, relabel
-from usu.segment.segmenter import Segmenter, question
-from usu.segment.slic import Slic
+from usu.segment.segmenter import Segmenter, Slic, connected, label_map, question, relabel
 from usu.types import NDArray
 
 _SLIC = Slic()

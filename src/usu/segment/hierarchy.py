@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from usu import _checks as check
-from usu.segment.geometry import label_map, merge_to
-from usu.segment.segmenter import Segmenter, question
+from usu.segment.segmenter import Segmenter, label_map, merge_to, question
 from usu.types import NDArray
 
 

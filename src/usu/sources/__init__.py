@@ -1,15 +1,35 @@
 """Coarse maps: where the mass comes from that is later redistributed."""
 
-from __future__ import annotations
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+if TYPE_CHECKING:
+    from usu.sources.attention import attention_rollout as attention_rollout
+    from usu.sources.attention import gradient_attention as gradient_attention
+    from usu.sources.cams import coarse_map as coarse_map
+    from usu.sources.cams import gradcam as gradcam
+    from usu.sources.cams import hirescam as hirescam
+    from usu.sources.cams import layercam as layercam
+    from usu.sources.coarse import CoarseMap as CoarseMap
+    from usu.sources.reshape import ReshapeTransform as ReshapeTransform
+    from usu.sources.reshape import reshape_transform as reshape_transform
 
-from usu import _checks as check
-from usu.sources.attention import attention_rollout, gradient_attention
-from usu.sources.cams import gradcam, hirescam, layercam
-from usu.sources.coarse_map import CoarseMap, Target
-from usu.sources.reshape import ReshapeTransform, reshape_transform
-from usu.types import Array
+#: Those that look at one layer.
+LAYER_SOURCES: tuple[str, ...] = ("gradcam", "hirescam", "layercam")
+SOURCES: tuple[str, ...] = (*LAYER_SOURCES, "attention_rollout", "gradient_attention")
+
+#: Where each name lives; it is loaded when it is first asked for.
+_HOME = {
+    "attention_rollout": "usu.sources.attention",
+    "gradient_attention": "usu.sources.attention",
+    "coarse_map": "usu.sources.cams",
+    "gradcam": "usu.sources.cams",
+    "hirescam": "usu.sources.cams",
+    "layercam": "usu.sources.cams",
+    "CoarseMap": "usu.sources.coarse",
+    "ReshapeTransform": "usu.sources.reshape",
+    "reshape_transform": "usu.sources.reshape",
+}
 
 __all__ = [
     "LAYER_SOURCES",
@@ -25,32 +45,9 @@ __all__ = [
     "reshape_transform",
 ]
 
-_OF_A_LAYER = {"gradcam": gradcam, "hirescam": hirescam, "layercam": layercam}
-_OF_ALL_LAYERS = {"attention_rollout": attention_rollout, "gradient_attention": gradient_attention}
-SOURCES: tuple[str, ...] = (*_OF_A_LAYER, *_OF_ALL_LAYERS)
-#: Those that look at one layer.
-LAYER_SOURCES: tuple[str, ...] = tuple(_OF_A_LAYER)
 
-
-def coarse_map(
-    source: str,
-    model: nn.Module,
-    images: Array,
-    target: Target = None,
-    *,
-    layer: str | nn.Module | None = None,
-    finer: bool = False,
-) -> CoarseMap:
-    """The coarse map of the source with this name, one of ``SOURCES``; ``finer`` as in `usu.gradcam`.
-
-    >>> import torch
-    >>> model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    >>> coarse_map("layercam", model, torch.ones(1, 1, 2, 2)).layer
-    '0'
-    """
-    check.choice("source", source, SOURCES)
-    if source in _OF_A_LAYER:
-        return _OF_A_LAYER[source](model, images, target, layer=layer, finer=finer)
-    if layer is not None:
-        raise ValueError(f"`layer` must be None for {source}, which goes through all layers; got {layer!r}.")
-    return _OF_ALL_LAYERS[source](model, images, target)
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return found

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from usu.sources.attention_matrices import recorded_attention
-from usu.sources.coarse_map import (
+from usu.sources.coarse import (
     CoarseMap,
+    LayerGrid,
     Target,
     Targets,
     checked_images,
@@ -20,7 +21,6 @@ from usu.sources.coarse_map import (
     score_of,
     with_gradients,
 )  # fmt: skip
-from usu.sources.grids import LayerGrid
 from usu.sources.layers import Recording, recorded
 from usu.types import Array
 

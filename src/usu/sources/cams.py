@@ -14,7 +14,9 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from usu.sources.coarse_map import (
+from usu import _checks as check
+from usu.sources import LAYER_SOURCES, SOURCES
+from usu.sources.coarse import (
     CoarseMap,
     Target,
     Targets,
@@ -132,6 +134,32 @@ def layercam(
     [[[2.0, 0.0], [0.0, 0.0]]]
     """
     return _cam("LayerCAM", layercam_of, model, images, target, layer, relu, finer, chunk)
+
+
+def coarse_map(
+    source: str,
+    model: nn.Module,
+    images: Array,
+    target: Target = None,
+    *,
+    layer: str | nn.Module | None = None,
+    finer: bool = False,
+) -> CoarseMap:
+    """The coarse map of the source with this name, one of ``SOURCES``; ``finer`` as in `usu.gradcam`.
+
+    >>> model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    >>> coarse_map("layercam", model, torch.ones(1, 1, 2, 2)).layer
+    '0'
+    """
+    if source in LAYER_SOURCES:
+        of_a_layer = {"gradcam": gradcam, "hirescam": hirescam, "layercam": layercam}
+        return of_a_layer[source](model, images, target, layer=layer, finer=finer)
+    check.choice("source", source, SOURCES)
+    if layer is not None:
+        raise ValueError(f"`layer` must be None for {source}, which goes through all layers; got {layer!r}.")
+    from usu.sources.attention import attention_rollout, gradient_attention
+
+    return (attention_rollout if source == "attention_rollout" else gradient_attention)(model, images, target)
 
 
 def _cam(

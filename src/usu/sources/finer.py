@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from usu.forward import Engine, undisturbed
-from usu.forward.outputs import read, top_class
+from usu.forward.calls import read, top_class
 from usu.sources import cams
 from usu.sources.layers import finer_layers, recorded
 from usu.types import Array

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.sources.grids import LayerGrid, find_grid, trace_tokens
+from usu.sources.coarse import LayerGrid, find_grid, trace_tokens
 
 #: Outputs kept while searching. The layer wanted is near the end, and so memory does not grow with depth.
 _KEPT = 64
@@ -239,7 +239,8 @@ def upstream(start: Iterable[Any], stop: Collection[Any] = (), only: tuple[str, 
         if node is not None and node not in found:
             found.add(node)
             if node not in stop and node.name().startswith(only):
-                waiting += [parent for parent, _ in node.next_functions]
+                for parent, _ in node.next_functions:
+                    waiting.append(parent)
     return found
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.forward import undisturbed
-from usu.sources.grids import LayerGrid, find_grid
+from usu.sources.coarse import LayerGrid, find_grid
 from usu.sources.layers import first_tensor, recorded
 from usu.types import Array
 

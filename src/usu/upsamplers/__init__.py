@@ -9,6 +9,7 @@ from usu.upsamplers.built_in import (
     Nearest,
     Redistribution,
     SegmentPooled,
+    Upsampler,
     by_name,
     guarantee_table,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Nearest",
     "Redistribution",
     "SegmentPooled",
+    "Upsampler",
     "by_name",
     "guarantee_table",
 ]

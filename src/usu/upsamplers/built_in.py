@@ -7,22 +7,44 @@ An upsampler that declares D1-G also tells the budgets it holds to: ``budgets(co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 
 from usu import _checks as check
 from usu.operator import potentials
-from usu.operator.base import own_sign
 from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior
-from usu.operator.guided import guided_filter
-from usu.operator.interpolate import interpolate, size_of
+from usu.operator.interpolate import guided_filter, interpolate, own_sign, size_of
 from usu.operator.potentials import Potential
 from usu.operator.redistribute import cell_budgets, redistribute
-from usu.types import GUARANTEES, Array, ArrayT, Guarantee, Upsampler
+from usu.types import GUARANTEES, Array, ArrayT, Guarantee
 from usu.upsamplers import filters
 
 _NONE: frozenset[Guarantee] = frozenset()
+
+
+@runtime_checkable
+class Upsampler(Protocol):
+    """Coarse map, picture and scores in, pixel map out.
+
+    ``picture`` is H x W (x 3) in [0, 1] and fixes the size. ``scores`` is H x W in [0, 1]; only those with
+    ``needs_scores`` read it.
+    """
+
+    @property
+    def name(self) -> str:
+        """A short name for tables."""
+
+    @property
+    def guarantees(self) -> frozenset[Guarantee]:
+        """What it promises, so that it can be tested."""
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether it must be given scores."""
+
+    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
+        """Upsample ``coarse`` (..., h, w) to the size of ``picture``."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +93,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class GuidedFilter:
-    """`usu.operator.guided.guided_filter`: the bilinear map follows the edges of the picture. Guarantees: none."""
+    """`usu.operator.interpolate.guided_filter`: the bilinear map follows the edges of the picture. Guarantees: none."""
 
     radius: int | None = None
     eps: float = 1e-3

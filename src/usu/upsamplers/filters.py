@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.operator.base import own_sign
 from usu.operator.cells import Grid, Labels, interval_of
-from usu.operator.guided import guide_of
-from usu.operator.interpolate import interpolate
+from usu.operator.interpolate import guide_of, interpolate, own_sign
 from usu.operator.redistribute import redistribute
 from usu.types import Array, ArrayT
 

@@ -20,7 +20,7 @@ from usu.metrics import METRICS as ALL
 from usu.metrics import Metric, by_name
 from usu.metrics.passes import Measured
 from usu.models import Loaded
-from usu.models.preparation import Geometry
+from usu.models.pictures import Geometry
 
 DICE = torch.Generator().manual_seed(3)
 OUTLINE = np.zeros((40, 40), dtype=bool)

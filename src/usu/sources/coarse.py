@@ -1,13 +1,152 @@
-"""Where in the picture a layer's numbers sit: channels first, channels last, or tokens in a row."""
+"""What every source takes and returns: images and targets in, a coarse map with its provenance out; and the grids of
+layers: where in the picture their numbers sit, channels first, channels last, or tokens in a row."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from usu import _checks as check
+from usu.forward import undisturbed
+from usu.forward.calls import checked_target, logits_of, read
+from usu.types import Array
+
+#: A class for all pictures, one class per picture, a function of the raw output giving (B,), or None: each top class.
+Target: TypeAlias = int | Sequence[int] | Callable[[Any], Tensor] | None
+#: The same with one class per picture.
+Targets: TypeAlias = tuple[int, ...] | Callable[[Any], Tensor] | None
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseMap:
+    """A coarse attribution with its provenance."""
+
+    #: (B, h, w), at the layer's own resolution and in its own units.
+    values: Tensor
+    layer: str
+    #: Why this layer.
+    reason: str
+    #: The class explained in each picture; None where the target was a callable.
+    targets: tuple[int, ...] | None
+    #: Forward passes counted in pictures; each came with a backward pass.
+    evaluations: int
+    #: What a person should know before believing the map.
+    notes: tuple[str, ...] = ()
+    #: Maps of finer layers from the same pass, (B, h', w') each, the next finer first; empty unless asked for.
+    finer: tuple[Tensor, ...] = ()
+    #: (B, h, w), before negative evidence was cut off; None where the source has none, or the map came from elsewhere.
+    signed: Tensor | None = None
+
+    @property
+    def empty(self) -> tuple[bool, ...]:
+        """For each picture, whether its map is zero everywhere."""
+        return tuple((self.values.flatten(1) == 0).all(1).tolist())
+
+    @property
+    def only_negative(self) -> tuple[bool, ...]:
+        """For each picture, whether there is evidence against the target and none for it."""
+        flat = (self.values if self.signed is None else self.signed).flatten(1)
+        return tuple(((flat <= 0).all(1) & (flat < 0).any(1)).tolist())
+
+
+def finite(values: Tensor) -> Tensor:
+    """The maps themselves, if all of their values are finite."""
+    if not bool(values.isfinite().all()):
+        raise ValueError(
+            "`model` must have finite activations and gradients at the layer; got NaN or infinity. "
+            "Check the scaling of `images` and the model's weights."
+        )
+    return values
+
+
+def notes_on(found: CoarseMap, *, relu: bool) -> tuple[str, ...]:
+    """What is odd about the maps, one sentence per kind."""
+    against = found.only_negative
+    zero = [empty and not negative for empty, negative in zip(found.empty, against, strict=True)]
+    shown = "so the rectified map is zero. See it in `signed`" if relu else "the map has no positive value"
+    notes = []
+    for flags, text in (
+        (zero, "the map is zero everywhere: the target does not depend on this layer here. Try another layer."),
+        (against, f"the layer holds only evidence against the target, {shown}."),
+    ):
+        if any(flags):
+            which = ", ".join(str(i) for i, flag in enumerate(flags) if flag)
+            notes.append(f"Picture {which}: {text}" if len(flags) > 1 else text[0].upper() + text[1:])
+    return tuple(notes)
+
+
+def checked_images(method: str, model: object, images: Array, chunk: int) -> Tensor:
+    """(B, C, H, W), for a model that has gradients."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"`model` must be an nn.Module, because {method} needs gradients; got {type(model).__name__}. "
+            "For other models bring a coarse map of your own."
+        )
+    batch = check.as_tensor("images", images)
+    if batch.ndim != 4:
+        raise ValueError(
+            f"`images` must be a batch, B x C x H x W; got {check.shape(batch)}. Add a dimension with [None]."
+        )
+    check.whole_number("chunk", chunk, least=1)
+    return batch
+
+
+def one_each(target: Target, batch: int) -> Targets:
+    """One class per picture."""
+    targets = checked_target(target)
+    if not isinstance(targets, tuple):
+        return targets
+    if len(targets) not in (1, batch):
+        raise ValueError(
+            f"`target` must be one class, or one per picture ({batch}); got {len(targets)}. "
+            "For several targets of one picture call this once for each."
+        )
+    return targets * batch if len(targets) == 1 else targets
+
+
+@contextmanager
+def with_gradients(model: nn.Module, images: Tensor) -> Iterator[torch.device]:
+    """Gradients on, the model undisturbed; gives the model's device.
+
+    A caller's no_grad() or inference_mode() has no effect in here.
+    """
+    home = next((parameter.device for parameter in model.parameters()), images.device)
+    with undisturbed(model), torch.inference_mode(False), torch.enable_grad():
+        yield home
+
+
+def in_chunks(images: Tensor, targets: Targets, chunk: int, home: torch.device) -> Iterator[tuple[Tensor, Targets]]:
+    """Leaves of the graph, at most ``chunk`` images each, with their targets."""
+    for start in range(0, len(images), chunk):
+        part = slice(start, start + chunk)
+        leaf = images[part].detach().to(home).clone().requires_grad_()
+        yield leaf, targets[part] if isinstance(targets, tuple) else targets
+
+
+def score_of(output: object, targets: Targets, batch: int) -> tuple[Tensor, list[int]]:
+    """The sum over pictures of the value explained in each, and the classes. The pictures do not affect each other."""
+    classes: list[int] = []
+    if callable(targets):
+        values = read(output, targets, "logit", batch)
+        if values.shape[1] != 1:
+            raise ValueError(
+                f"`target` must return one number per picture; got {check.shape(values)} for {batch} pictures."
+            )
+    else:
+        classes = list(targets) if targets is not None else logits_of(output).argmax(1).tolist()
+        values = read(output, tuple(classes), "logit", batch).diagonal()
+    if not values.requires_grad:
+        raise ValueError(
+            "`model` must be differentiable from input to target; got a value without a gradient. "
+            "Remove no_grad() or detach() on the way, or bring a coarse map of your own."
+        )
+    return values.sum(), classes
+
 
 #: Class, distillation and register tokens in front of the patches: at most so many where the patches were seen, and
 #: at most one and four where the grid can only be guessed from their number.
