@@ -102,6 +102,39 @@ def _asking(case: Case, metric: Callable[..., Measured]) -> Measured:
     return metric(case.pixel_map, case.image, case.model, case.target, generator=case.dice(metric.__name__))
 
 
+def _beside_coarse(case: Case, metric: Callable[..., float]) -> Measured:
+    return Measured(metric(case.pixel_map, case.coarse))
+
+
+def _needed(case: Case, name: Literal["truth", "segments"]) -> NDArray:
+    found: NDArray | None = getattr(case, name)
+    if found is None:
+        raise ValueError(f"`{name}` must be given for this metric; got None.")
+    return found
+
+
+def _inside(case: Case, metric: Callable[..., float]) -> Measured:
+    return Measured(metric(case.pixel_map, _needed(case, "truth")))
+
+
+def _cell_auroc(case: Case) -> Measured:
+    return Measured(cell_auroc(case.pixel_map, _needed(case, "truth"), case.cells))
+
+
+def _area_iou(case: Case) -> Measured:
+    return Measured(area_iou(case.pixel_map, _needed(case, "truth"), generator=case.dice("ties")))
+
+
+def _seams(case: Case) -> Measured:
+    return Measured(seam_energy(case.pixel_map, case.cells, _needed(case, "segments")))
+
+
+def _halves(case: Case, fill: Fill) -> Measured:
+    return half_deletion(
+        case.pixel_map, case.image, case.model, case.cells, case.target, fill=fill, generator=case.dice(f"half{fill}")
+    )
+
+
 def _end(case: Case, fill: Fill | None) -> float:
     """g of the image (None), or of nothing but its fill: where all curves of a picture start or end."""
 
@@ -127,12 +160,6 @@ def _both_curves(case: Case, fill: Fill) -> Measured:
     return Measured(shown.value - hidden.value, shown.evaluations + hidden.evaluations)
 
 
-def _halves(case: Case, fill: Fill) -> Measured:
-    return half_deletion(
-        case.pixel_map, case.image, case.model, case.cells, case.target, fill=fill, generator=case.dice(f"half{fill}")
-    )
-
-
 def _infidelity(case: Case, scaling: Literal["optimal", "raw"], fill: Fill) -> Measured:
     # the model's answers do not depend on the map, so thirty maps of a picture share them
     changes = case.of_picture.once(
@@ -140,30 +167,6 @@ def _infidelity(case: Case, scaling: Literal["optimal", "raw"], fill: Fill) -> M
         lambda: block_changes(case.image, case.model, case.target, fill=fill, generator=case.dice(f"blocks{fill}")),
     )
     return Measured(infidelity_of(case.pixel_map, changes, scaling=scaling), changes.evaluations)
-
-
-def _seams(case: Case) -> Measured:
-    if case.segments is None:
-        raise ValueError("`segments` must be given for seam energy; got None.")
-    return Measured(seam_energy(case.pixel_map, case.cells, case.segments))
-
-
-def _inside(case: Case, metric: Callable[..., float]) -> Measured:
-    if case.truth is None:
-        raise ValueError("`truth` must be given for metrics against an outline; got None.")
-    return Measured(metric(case.pixel_map, case.truth))
-
-
-def _cell_auroc(case: Case) -> Measured:
-    return _inside(case, partial(cell_auroc, cells=case.cells))
-
-
-def _area_iou(case: Case) -> Measured:
-    return _inside(case, partial(area_iou, generator=case.dice("ties")))
-
-
-def _beside_coarse(case: Case, metric: Callable[..., float]) -> Measured:
-    return Measured(metric(case.pixel_map, case.coarse))
 
 
 def _filling(fill: Fill, suffix: str = "") -> tuple[Metric, ...]:
@@ -198,30 +201,34 @@ METRICS: tuple[Metric, ...] = (
     Metric("mass-error", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=mass_error)),
     Metric("moved-mass", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=moved_mass)),
     Metric("largest-gain", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=largest_gain)),
-    Metric("seam-energy", "lower", 0, _INF, True, 0, _seams),
-    Metric("cell-auroc", "higher", 0, 1, True, 0, _cell_auroc, True),
+    Metric(
+        "seam-energy",
+        "lower",
+        0,
+        _INF,
+        True,
+        0,
+        lambda case: Measured(seam_energy(case.pixel_map, case.cells, _needed(case, "segments"))),
+    ),
+    Metric(
+        "cell-auroc", "higher", 0, 1, True, 0, lambda case: _inside(case, partial(cell_auroc, cells=case.cells)), True
+    ),
     Metric("iou", "higher", 0, 1, True, 0, partial(_inside, metric=iou), True),
-    Metric("area-iou", "higher", 0, 1, True, 0, _area_iou, True),
+    Metric(
+        "area-iou",
+        "higher",
+        0,
+        1,
+        True,
+        0,
+        lambda case: _inside(case, partial(area_iou, generator=case.dice("ties"))),
+        True,
+    ),
     Metric("concentration", "higher", 0, 1, True, 0, partial(_inside, metric=concentration), True),
     _ENERGY,
     _matched(_ENERGY),
     Metric("pointing-game", "higher", 0, 1, True, 0, partial(_inside, metric=pointing_game), True),
 )
-
-
-def metric_table() -> str:
-    """What every metric declares, as the Markdown table of the documentation.
-
-    >>> print(metric_table().splitlines()[2])
-    | `half-deletion` | higher | -1 to 1 | yes | 2 |  |
-    """
-    rows = [["metric", "better", "range", "scale-invariant", "evaluations", "needs an outline"]]
-    for metric in METRICS:
-        reach = f"{metric.low:g} to {metric.high:g}" if metric.high < _INF else f"from {metric.low:g}"
-        invariant, outline = ("yes" if flag else "" for flag in (metric.scale_invariant, metric.needs_truth))
-        rows.append([f"`{metric.name}`", metric.better, reach, invariant, str(metric.evaluations), outline])
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
 @cache

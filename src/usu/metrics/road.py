@@ -18,29 +18,19 @@ from usu.types import Array
 
 
 def road(
-    pixel_map: Array,
-    image: Array,
-    model: Model,
-    target: Target = None,
-    *,
-    percentages: Sequence[float] = (20, 40, 60, 80),
-    order: Literal["both", "most", "least"] = "both",
-    noise: float = 0.01,
-    link: Link = "probability",
-    generator: torch.Generator | int = 0,
-) -> Measured:
+    pixel_map: Array, image: Array, model: Model, target: Target = None, *,
+    percentages: Sequence[float] = (20, 40, 60, 80), order: Literal["both", "most", "least"] = "both",
+    noise: float = 0.01, link: Link = "probability", generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
     """mean_p (g without the p % least relevant - g without the p % most relevant) / 2, holes filled by `noisy_linear`.
 
     The half is that of ROADCombined of pytorch-grad-cam, so that numbers can be compared.
 
     Args:
-        pixel_map: (H, W), higher = more relevant.
-        image: (C, H, W), as the model takes it.
         percentages: of the pixels that are removed, each from the whole image, above 0 and below 100.
         order: ``"most"`` and ``"least"`` give the mean of g over the percentages when the most (least) relevant pixels
             are removed; pytorch-grad-cam's numbers are these less g(image), and its percentiles are what stays.
-        noise: standard deviation of the noise on imputed pixels, in the units of the image.
-        generator: orders pixels of equal value at random, and draws the noise.
+        noise: as in `noisy_linear`; ``generator`` draws it.
 
     Guarantees:
         ``"both"`` and ``"least"``: higher is better; ``"most"``: lower is better. For probabilities in [-1/2, 1/2] and
