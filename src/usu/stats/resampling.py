@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,13 +45,12 @@ def moments(columns: NDArray, *, resamples: int, confidence: float, seed: int) -
     x = columns / unit - center
     both = np.concatenate([x, x**2], axis=1)
     sums = np.empty((2 * width, resamples))
-    start = 0
-    for index in _draws(n, resamples, seed):
-        rows = len(index)
-        index += n * np.arange(rows)[:, None]
+    generator, step = np.random.default_rng(seed), max(1, _CHUNK // n)
+    for start in range(0, resamples, step):  # the chunks are one stream of random numbers
+        rows = min(step, resamples - start)
+        index = generator.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
         counts = np.bincount(index.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
         sums[:, start : start + rows] = (counts @ both).T
-        start += rows
     means, ratios = _mean_and_ratio(center, sums[:width] / n, sums[width:] / n, n)
     square = (x**2).sum(0)
     left_mean, left_ratio = _mean_and_ratio(center, (-x / (n - 1)).T, ((square - x**2) / (n - 1)).T, n - 1)
@@ -122,23 +120,8 @@ def _quantile(ordered: NDArray, level: NDArray, side: int) -> NDArray:
     return np.asarray(np.where(np.isfinite(one) & np.isfinite(two), between, outer))
 
 
-def _draws(n: int, resamples: int, seed: int) -> Iterator[NDArray]:
-    """Rows of n indices, ``resamples`` in all, a chunk at a time; the chunks are one stream of random numbers."""
-    generator = np.random.default_rng(seed)
-    step = max(1, _CHUNK // n)
-    for start in range(0, resamples, step):
-        yield generator.integers(0, n, (min(step, resamples - start), n))
-
-
 def checked_confidence(confidence: float) -> float:
     """Strictly between 0 and 1."""
     if not 0 < check.real_number("confidence", confidence) < 1:
         raise ValueError(f"`confidence` must lie between 0 and 1; got {confidence}.")
     return float(confidence)
-
-
-def checked_draws(resamples: int, confidence: float, seed: int) -> None:
-    """At least one resample, a seed that is not negative, a confidence below certainty."""
-    check.whole_number("resamples", resamples, least=1)
-    check.whole_number("seed", seed)
-    checked_confidence(confidence)
