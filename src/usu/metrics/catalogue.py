@@ -69,10 +69,12 @@ class Case:
     @property
     def matched(self) -> Case:
         """The same map with the values of the bilinear one, in its own order."""
-        height, width = self.image.shape[-2:]
-        return replace(self, of_map=Memory(), pixel_map=self.of_map.once("matched", lambda: quantile_match(
-            self.pixel_map, interpolate(self.coarse, (height, width), "bilinear"), generator=self.dice("ties")
-        )))  # fmt: skip
+
+        def made() -> NDArray:
+            like = interpolate(self.coarse, (self.image.shape[-2], self.image.shape[-1]), "bilinear")
+            return quantile_match(self.pixel_map, like, generator=self.dice("ties"))
+
+        return replace(self, of_map=Memory(), pixel_map=self.of_map.once("matched", made))
 
     @property
     def lent(self) -> float:
@@ -130,9 +132,8 @@ def _seams(case: Case) -> Measured:
 
 
 def _halves(case: Case, fill: Fill) -> Measured:
-    return half_deletion(
-        case.pixel_map, case.image, case.model, case.cells, case.target, fill=fill, generator=case.dice(f"half{fill}")
-    )
+    measure = partial(half_deletion, case.pixel_map, case.image, case.model, case.cells, case.target)
+    return measure(fill=fill, generator=case.dice(f"half{fill}"))
 
 
 def _end(case: Case, fill: Fill | None) -> float:
@@ -149,10 +150,9 @@ def _end(case: Case, fill: Fill | None) -> float:
 def _curve(case: Case, name: str, fill: Fill) -> Measured:
     # asked for outside of the curve, so that their time counts for every curve that has them
     ends = _end(case, None), _end(case, fill)
-    measure = partial(curve, case.pixel_map, case.image, case.model, case.target, fill=fill, ends=ends)
-    return case.of_map.once(
-        (name, fill), lambda: measure(insert=name == "insertion", generator=case.dice(f"{name}{fill}"))
-    )
+    measure = partial(curve, case.pixel_map, case.image, case.model, case.target, insert=name == "insertion")
+    dice = case.dice(f"{name}{fill}")
+    return case.of_map.once((name, fill), lambda: measure(fill=fill, generator=dice, ends=ends))
 
 
 def _both_curves(case: Case, fill: Fill) -> Measured:
@@ -162,10 +162,9 @@ def _both_curves(case: Case, fill: Fill) -> Measured:
 
 def _infidelity(case: Case, scaling: Literal["optimal", "raw"], fill: Fill) -> Measured:
     # the model's answers do not depend on the map, so thirty maps of a picture share them
-    changes = case.of_picture.once(
-        ("blocks", fill),
-        lambda: block_changes(case.image, case.model, case.target, fill=fill, generator=case.dice(f"blocks{fill}")),
-    )
+    dice = case.dice(f"blocks{fill}")
+    ask = partial(block_changes, case.image, case.model, case.target, fill=fill, generator=dice)
+    changes = case.of_picture.once(("blocks", fill), ask)
     return Measured(infidelity_of(case.pixel_map, changes, scaling=scaling), changes.evaluations)
 
 
@@ -182,9 +181,8 @@ def _filling(fill: Fill, suffix: str = "") -> tuple[Metric, ...]:
 
 def _matched(metric: Metric) -> Metric:
     """After the map got the bilinear map's values in its own order, for metrics that magnitudes decide."""
-    return replace(
-        metric, name=metric.name + _MATCHED, scale_invariant=True, measure=lambda case: metric.measure(case.matched)
-    )
+    name = metric.name + _MATCHED
+    return replace(metric, name=name, scale_invariant=True, measure=lambda case: metric.measure(case.matched))
 
 
 _FILLED = _filling("mean")
@@ -201,29 +199,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("mass-error", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=mass_error)),
     Metric("moved-mass", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=moved_mass)),
     Metric("largest-gain", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=largest_gain)),
-    Metric(
-        "seam-energy",
-        "lower",
-        0,
-        _INF,
-        True,
-        0,
-        lambda case: Measured(seam_energy(case.pixel_map, case.cells, _needed(case, "segments"))),
-    ),
-    Metric(
-        "cell-auroc", "higher", 0, 1, True, 0, lambda case: _inside(case, partial(cell_auroc, cells=case.cells)), True
-    ),
+    Metric("seam-energy", "lower", 0, _INF, True, 0, _seams),
+    Metric("cell-auroc", "higher", 0, 1, True, 0, _cell_auroc, True),
     Metric("iou", "higher", 0, 1, True, 0, partial(_inside, metric=iou), True),
-    Metric(
-        "area-iou",
-        "higher",
-        0,
-        1,
-        True,
-        0,
-        lambda case: _inside(case, partial(area_iou, generator=case.dice("ties"))),
-        True,
-    ),
+    Metric("area-iou", "higher", 0, 1, True, 0, _area_iou, True),
     Metric("concentration", "higher", 0, 1, True, 0, partial(_inside, metric=concentration), True),
     _ENERGY,
     _matched(_ENERGY),
@@ -248,7 +227,5 @@ def by_name(name: str) -> Metric:
         if metric.name == plain:
             return _matched(metric)
     known = ", ".join(metric.name for metric in METRICS)
-    raise ValueError(
-        f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; of the first five also as in "
-        f"half-deletion:noise, and all of them with {_MATCHED} at the end."
-    )
+    more = f"of the first five also as in half-deletion:noise, and all of them with {_MATCHED} at the end"
+    raise ValueError(f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; {more}.")

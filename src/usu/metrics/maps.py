@@ -58,10 +58,8 @@ def checked_grid(
     try:
         h, w = (check.whole_number(name, n, least=1, most=most) for n, most in zip(cells, size, strict=True))
     except (TypeError, ValueError):
-        raise ValueError(
-            f"`{name}` must be a label per pixel, or the shape (h, w) of a grid, from 1 x 1 to {height} x {width}; got "
-            f"{cells!r}."
-        ) from None
+        wanted = f"a label per pixel, or the shape (h, w) of a grid, from 1 x 1 to {height} x {width}"
+        raise ValueError(f"`{name}` must be {wanted}; got {cells!r}.") from None
     return Grid((h, w), (height, width), device or torch.device("cpu"))
 
 

@@ -170,9 +170,7 @@ def _values(pixel_map: Array, channels: int, steps: int) -> NDArray:
     raw = check.as_numpy(pixel_map)
     count = channels * raw.size
     if count % check.whole_number("steps", steps, least=2, most=count):
-        raise ValueError(
-            f"`steps` must divide the number of channels times pixels ({count}) with compat='quantus'; got {steps}."
-        )
+        raise ValueError(f"`steps` must divide channels times pixels ({count}) with compat='quantus'; got {steps}.")
     scaled = raw / np.abs(raw).max() if raw.any() else raw
     return np.broadcast_to(scaled, (channels, *scaled.shape)).reshape(-1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -213,18 +213,14 @@ def _checked(metric: str, entry: Any, against: str) -> tuple[Better, dict[str, N
     better, values = entry
     check.choice("better", better, ("higher", "lower"))
     if against not in values or len(values) < 2:
-        raise ValueError(
-            f"`values` must hold the reference {against!r} and at least one other upsampler for {metric!r}; "
-            f"got {', '.join(map(repr, values)) or 'nothing'}. Name another reference with `against`."
-        )
+        got, wanted = ", ".join(map(repr, values)) or "nothing", f"{against!r} (`against`) and at least one other"
+        raise ValueError(f"`values` must hold the reference {wanted} for {metric!r}; got {got}.")
     columns = {name: numbers(f"values[{name!r}]", column, least=1, gaps=True) for name, column in values.items()}
     pictures = len(columns[against])
     for name, column in columns.items():
         if len(column) != pictures:
-            raise ValueError(
-                f"`values[{name!r}]` must hold the pictures of {against!r} ({pictures}); got {len(column)} numbers. "
-                "Use NaN where a picture was not measured."
-            )
+            wanted = f"one number for each of the {pictures} pictures of {against!r}, NaN where it was not measured"
+            raise ValueError(f"`values[{name!r}]` must hold {wanted}; got {len(column)}.")
     return better, columns
 
 
@@ -245,15 +241,12 @@ def _rows(
             continue
         d, largest = _improved(own, other, sign, tolerance)
         alike.setdefault(n, {})[name] = d, largest
+        shift = _unbounded(hodges_lehmann_interval(d, nothing, confidence=confidence), largest)
+        pooled = sign * cohens_d(own, other) if np.isfinite([own, other]).all() else np.nan
         rows[name] = replace(
-            rows[name],
-            mean=float(own.mean()),
-            median=float(np.median(own)),
-            shift=_unbounded(hodges_lehmann_interval(d, nothing, confidence=confidence), largest),
-            cohens_d=sign * cohens_d(own, other) if np.isfinite([own, other]).all() else np.nan,
-            rank_biserial=rank_biserial(d, nothing),
-            p=wilcoxon(d, nothing).p,
-        )
+            rows[name], mean=float(own.mean()), median=float(np.median(own)), shift=shift, cohens_d=pooled,
+            rank_biserial=rank_biserial(d, nothing), p=wilcoxon(d, nothing).p,
+        )  # fmt: skip
     for found in alike.values():
         improved = np.stack([d for d, _ in found.values()], axis=1)
         both_ways = np.hstack([improved, wins(improved)])
@@ -298,8 +291,7 @@ def _found(argument: str, name: str, known: Mapping[str, Value]) -> Value:
 
 def _flat(comparison: Comparison, row: Difference) -> dict[str, str | float]:
     flat: dict[str, Any] = {name: getattr(comparison, name) for name in ("metric", "better", "against")}
-    for name in (field.name for field in fields(row)):
-        value = getattr(row, name)
+    for name, value in vars(row).items():
         if isinstance(value, Interval):
             flat |= {name: value.estimate, f"{name}_low": value.low, f"{name}_high": value.high}
         else:

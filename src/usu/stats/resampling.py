@@ -87,7 +87,12 @@ def _bca(estimate: NDArray, drawn: NDArray, left_out: NDArray, confidence: float
         same = (drawn == estimate[:, None]) | (np.abs(drawn - estimate[:, None]) <= close[:, None])
     below = ((drawn < estimate[:, None]) & ~same).mean(1) + same.mean(1) / 2
     bias = ndtri(np.clip(below, 0.5 / resamples, 1 - 0.5 / resamples))
-    acceleration = _acceleration(left_out)
+    # Σ u³ / (6 (Σ u²)^1.5) with u = mean - value; 0 where nothing moves or a value is infinite
+    values = np.where(np.isfinite(left_out).all(1, keepdims=True), left_out, 0)
+    u = values.mean(1, keepdims=True) - values
+    largest = np.abs(u).max(1, keepdims=True)
+    u = np.where(largest > 0, u / np.where(largest > 0, largest, 1), 0)
+    acceleration = (u**3).sum(1) / (6 * np.maximum((u**2).sum(1), 1) ** 1.5)
     ends = []
     for side in (-1, 1):
         reach = bias + side * ndtri((1 + confidence) / 2)
@@ -96,15 +101,6 @@ def _bca(estimate: NDArray, drawn: NDArray, left_out: NDArray, confidence: float
             z = np.where(brake > 0, bias + reach / brake, np.copysign(np.inf, reach))
         ends.append(_quantile(ordered, ndtr(z), side))
     return ends[0], ends[1]
-
-
-def _acceleration(left_out: NDArray) -> NDArray:
-    """Σ u³ / (6 (Σ u²)^1.5) with u = mean - value; 0 where nothing moves or a value is infinite."""
-    values = np.where(np.isfinite(left_out).all(1, keepdims=True), left_out, 0)
-    u = values.mean(1, keepdims=True) - values
-    largest = np.abs(u).max(1, keepdims=True)
-    u = np.where(largest > 0, u / np.where(largest > 0, largest, 1), 0)
-    return np.asarray((u**3).sum(1) / (6 * np.maximum((u**2).sum(1), 1) ** 1.5))
 
 
 def _quantile(ordered: NDArray, level: NDArray, side: int) -> NDArray:
