@@ -219,7 +219,7 @@ def _checked(metric: str, entry: Any, against: str) -> tuple[Better, dict[str, N
     pictures = len(columns[against])
     for name, column in columns.items():
         if len(column) != pictures:
-            wanted = f"one number for each of the {pictures} pictures of {against!r}, NaN where it was not measured"
+            wanted = f"the pictures of {against!r}, with NaN where one was not measured ({pictures})"
             raise ValueError(f"`values[{name!r}]` must hold {wanted}; got {len(column)}.")
     return better, columns
 
