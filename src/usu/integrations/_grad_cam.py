@@ -73,7 +73,7 @@ def layer_maps(
             raise ValueError(f"`{name}` must only be given for FinerCAM without `targets`; got it for {got}.")
     goals = _one_per_picture(targets, len(images))
     if not all(base.activations_and_grads.handles for base in bases):
-        got = f"a {type(cam).__name__} whose `with` block has ended, or that found no layers"
+        got = f"a {type(cam).__name__} without: its `with` block has ended, or it found no layers"
         raise ValueError(f"`cam` must have its hooks on the model; got {got}.")
 
     def run(pictures: Tensor, goals: Any) -> tuple[list[NDArray], Any]:
