@@ -24,7 +24,7 @@ from experiments.synthetic.coarse import GRIDS, coarse_maps
 from experiments.synthetic.demonstrations import nine, shown, striking
 from experiments.synthetic.infidelity import infidelities
 from experiments.synthetic.measures import embedded, measured, of_grid
-from experiments.synthetic.methods import GROUPS, INTERPOLATIONS, described, methods, studied
+from experiments.synthetic.methods import GROUPS, INTERPOLATIONS, methods, studied
 from experiments.synthetic.panels import save
 from experiments.synthetic.patterns import patterns
 from experiments.synthetic.shapes import VARIANTS, Pictures, shapes, split
@@ -141,17 +141,10 @@ def rows_of(
     if contest:
         contenders = [one for one in contenders if one.name in (*INTERPOLATIONS, *tables.CONTESTING)]
     label = f"{name}-{'contest' if contest else source}".replace("/", "-")
-    request = {
-        "weights": made.record["settings"],
-        "source": source,
-        "size": pictures.images.shape[-1],
-        "evaluations": study.evaluations,
-        "methods": {one.name: described(one) for one in contenders},
-    }
     with bar(label) as progress:
         table = measured(
             made.model, pictures, coarse, contenders, out=out / "journal" / label,
-            seed=study.seed, request=json.loads(json.dumps(request)), progress=progress,
+            seed=study.seed, progress=progress,
         )  # fmt: skip
     (out / "rows").mkdir(exist_ok=True)
     (out / "rows" / f"{label}.csv").write_text(table.csv(), encoding="utf-8")

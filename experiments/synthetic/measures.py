@@ -104,7 +104,6 @@ def measured(
     *,
     out: Path | None = None,
     seed: int = 0,
-    request: dict[str, Any] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Table:
     """One row per picture, method and metric; kept in ``out`` as they come, so that a run goes on where it was.
@@ -116,12 +115,9 @@ def measured(
         methods: from `methods.methods`.
         out: a folder for the rows; other settings are refused there.
         seed: of everything random.
-        request: what else the rows depend on, such as the weights.
         progress: called with the picture, the rows done and in all.
     """
-    table = usu.evaluate(
-        methods, samples(pictures, coarse), model, METRICS, seed=seed, out=out, request=request, progress=progress
-    )
+    table = usu.evaluate(methods, samples(pictures, coarse), model, METRICS, seed=seed, out=out, progress=progress)
     if table.failures:
         name, reason = next(iter(table.failures.items()))
         raise RuntimeError(f"{len(table.failures)} measurements failed; the first is {name}: {reason}")

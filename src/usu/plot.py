@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from usu._checks import as_numpy
 from usu.errors import MissingExtraError
 from usu.types import NDArray
 
@@ -49,10 +50,8 @@ def figure(panels: Sequence[Panel], *, columns: int = 4, heading: str = "") -> A
 
 def comparison(picture: NDArray, maps: Mapping[str, tuple[NDArray, str]], *, coarse: NDArray, heading: str = "") -> Any:
     """One picture's map under several upsamplers, each over the picture with its own colour bar."""
-    panels = [
-        Panel("picture", picture=picture),
-        Panel("coarse map", coarse, note=f"{coarse.shape[0]} x {coarse.shape[1]}"),
-    ]
+    size = f"{coarse.shape[0]} x {coarse.shape[1]}"
+    panels = [Panel("picture", picture=picture), Panel("coarse map", coarse, note=size)]
     panels += [Panel(name, field, picture, note) for name, (field, note) in maps.items()]
     return figure(panels, columns=5, heading=heading)
 
@@ -77,21 +76,18 @@ def explanation_figure(explanation: Explanation) -> Any:
 
     result = explanation.upsampled
     coarse = explanation.coarse if explanation.coarse.ndim == 2 else explanation.coarse[0]
-    height, width = explanation.picture.shape[:2]
-    picture = explanation.picture
+    picture, layer = explanation.picture, explanation.source.layer or "?"
     panels = [
         Panel("what the model sees", picture=picture, note=explanation.label),
-        Panel(
-            "coarse map", coarse, note=f"{coarse.shape[0]} x {coarse.shape[1]}, layer {explanation.source.layer or '?'}"
-        ),
-        Panel("bilinear", interpolate(coarse, (height, width), "bilinear"), picture),
+        Panel("coarse map", coarse, note=f"{coarse.shape[0]} x {coarse.shape[1]}, layer {layer}"),
+        Panel("bilinear", interpolate(coarse, (picture.shape[0], picture.shape[1]), "bilinear"), picture),
         Panel("USU", explanation.first_map, picture, f"mass error {result.mass_error:.0e}", quantile=0.995),
     ]
     for depth, (labels, field) in enumerate(zip(result.segments, result.depth_scores, strict=True)):
-        panels.append(
-            Panel(f"segments, depth {depth}", picture=picture, labels=labels, note=f"{labels.max() + 1} segments")
-        )
-        panels.append(Panel(f"scores, depth {depth}", field[0].numpy(), limits=(0, 1)))
+        panels += [
+            Panel(f"segments, depth {depth}", picture=picture, labels=labels, note=f"{labels.max() + 1} segments"),
+            Panel(f"scores, depth {depth}", as_numpy(field)[0], limits=(0, 1)),
+        ]
     name = f"{explanation.label} ({result.provenance['preset']})"
     cost = f"{result.evaluations} model evaluations, {result.seconds:.1f} s"
     return figure(panels, columns=3 if len(panels) == 6 else 4, heading=f"{name}: {cost}")
@@ -112,12 +108,10 @@ def effects(comparisons: Sequence[Comparison]) -> Any:
         low, high = low - margin, high + margin
         for y, row in enumerate(shown):
             colour, marker = VERDICTS[row.verdict]
-            # infinite effects stand at the border as an arrow
-            middle, left, right = (
-                float(np.clip(v, low, high)) for v in (row.paired_d.estimate, row.paired_d.low, row.paired_d.high)
-            )
-            if np.isinf(row.paired_d.estimate):
-                marker = ">" if row.paired_d.estimate > 0 else "<"
+            d = row.paired_d
+            middle, left, right = np.clip([d.estimate, d.low, d.high], low, high)
+            if np.isinf(d.estimate):  # stands at the border as an arrow
+                marker = ">" if d.estimate > 0 else "<"
             axes.plot([left, right], [y, y], color=colour, linewidth=1.2, solid_capstyle="butt")
             axes.plot([middle], [y], marker, color=colour, markersize=4, clip_on=False)
         axes.axvline(0, color="black", linewidth=0.8, zorder=0)
@@ -140,14 +134,9 @@ def effects(comparisons: Sequence[Comparison]) -> Any:
         Line2D([], [], color=c, marker=m, markersize=4, linewidth=1.2, label=word) for word, (c, m) in VERDICTS.items()
     ]
     canvas.legend(handles=keys, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    canvas.suptitle(
-        f"Paired effect size d_z against {first.against}, BCa {percent}; right of 0 is better. "
-        f"Colour: Wilcoxon, Bonferroni over {first.family} tests",
-        fontsize=10,
-        x=0.01,
-        ha="left",
-        parse_math=False,
-    )
+    heading = f"Paired effect size d_z against {first.against}, BCa {percent}; right of 0 is better. "
+    heading += f"Colour: Wilcoxon, Bonferroni over {first.family} tests"
+    canvas.suptitle(heading, fontsize=10, x=0.01, ha="left", parse_math=False)
     return canvas
 
 
@@ -187,30 +176,21 @@ def _draw(canvas: Any, axes: Any, panel: Panel) -> None:
     axes.set_yticks([])
     if panel.note:
         axes.set_xlabel(panel.note, fontsize=7, parse_math=False)
-    if panel.field is None:
-        if panel.picture is not None:
-            axes.imshow(panel.picture, cmap="gray", vmin=0, vmax=1)
-    else:
+    if panel.picture is not None:
+        grey = panel.field is not None and panel.picture.ndim == 3
+        axes.imshow(panel.picture.mean(-1) if grey else panel.picture, cmap="gray", vmin=0, vmax=1)
+    if panel.field is not None:
         name, low, high = colours(panel.field, panel.quantile)
         low, high = panel.limits or (low, high)
-        grey = panel.picture is not None
-        if panel.picture is not None:
-            brightness = panel.picture.mean(-1) if panel.picture.ndim == 3 else panel.picture
-            axes.imshow(brightness, cmap="gray", vmin=0, vmax=1)
-        shown = axes.imshow(
-            panel.field, cmap=name, vmin=low, vmax=high, interpolation="nearest", alpha=0.75 if grey else 1
-        )
-        bar = canvas.colorbar(
-            shown, ax=axes, fraction=0.046, pad=0.03, extend="max" if panel.quantile < 1 else "neither"
-        )
+        alpha, end = 1 if panel.picture is None else 0.75, "max" if panel.quantile < 1 else "neither"
+        shown = axes.imshow(panel.field, cmap=name, vmin=low, vmax=high, interpolation="nearest", alpha=alpha)
+        bar = canvas.colorbar(shown, ax=axes, fraction=0.046, pad=0.03, extend=end)
         bar.ax.tick_params(labelsize=6)
         bar.formatter.set_powerlimits((-3, 3))
     if panel.labels is not None:
         borders = np.zeros((*panel.labels.shape, 4))
-        edge = np.zeros(panel.labels.shape, dtype=bool)
-        edge[:-1] |= panel.labels[:-1] != panel.labels[1:]
-        edge[:, :-1] |= panel.labels[:, :-1] != panel.labels[:, 1:]
-        borders[edge] = (1, 0.85, 0.2, 1)
+        borders[:-1][np.diff(panel.labels, axis=0) != 0] = (1, 0.85, 0.2, 1)
+        borders[:, :-1][np.diff(panel.labels, axis=1) != 0] = (1, 0.85, 0.2, 1)
         axes.imshow(borders, interpolation="nearest")
 
 

@@ -28,14 +28,12 @@ def audit(
     """Search for the worst violation of D1 to D4 by any ``(coarse, picture, scores=None) -> pixel map``.
 
     The picture is grey, H x W in [0, 1], and its brightness is the scores, so one that follows the picture has a chance
-    to keep D2. A function of ``(coarse, picture)`` will do. ``name`` and ``guarantees`` are read where there are any;
-    one that declares D1-G must have ``budgets``, called in the same way.
+    to keep D2; all arrays are numpy's, in float64. A function of ``(coarse, picture)`` will do. ``name`` and
+    ``guarantees`` are read where there are any; one that declares D1-G must have ``budgets``, called in the same way.
 
     Args:
-        upsampler: what to audit; gets float64 numpy arrays.
         trials: inputs tried, going through kinds of maps, kinds of scores and sizes.
         climbs: disturbances of the worst input that are tried to make it worse.
-        seed: of the inputs.
 
     >>> from usu.upsamplers import by_name
     >>> report = audit(by_name("bilinear"), trials=5)
@@ -65,14 +63,9 @@ class _Auditor:
         given = (coarse.copy(), scores.copy(), scores.copy())
         result = np.asarray(check.as_numpy(self.upsampler(*given[: self.arguments])), dtype=np.float64)
         if result.shape != scores.shape:
-            raise ValueError(
-                f"`upsampler` must return a map of the picture's size {scores.shape}; got {result.shape} for a coarse "
-                f"map of {coarse.shape}."
-            )
+            raise ValueError(f"`upsampler` must return a map of the picture's size {scores.shape}; got {result.shape}.")
         if not np.isfinite(result).all():
-            raise ValueError(
-                f"`upsampler` must return finite values; got NaN or infinity for a coarse map of {coarse.shape}."
-            )
+            raise ValueError("`upsampler` must return finite values; got NaN or infinity.")
         return result
 
     def violation(self, guarantee: Guarantee, trial: Trial, result: NDArray) -> float:
@@ -83,7 +76,8 @@ class _Auditor:
             case "D1-G" if "D1-G" in self.declared:
                 given = (trial.coarse, trial.scores, trial.scores)
                 budgets = self.upsampler.budgets(*given[: self.arguments])  # type: ignore[attr-defined]
-                return measures.budget_error(result, trial, budgets)
+                wanted = np.asarray(budgets, dtype=float).ravel()
+                return metrics.mass_error(result, wanted, cells=trial.labels, coarse_is="mass")
             case "mass":
                 return measures.total_mass_error(result, trial)
             case "D2":
@@ -138,15 +132,9 @@ class _Auditor:
                     seams.append(measures.seam_energy(result, trial))
                     gains.append(metrics.largest_gain(result, trial.coarse))
                     sensitivities.append(measures.coarse_sensitivity(self.run, trial, rng))
-        return Profile(
-            moved_smooth=float(np.mean(moved["smooth"])),
-            moved_rectified=float(np.mean(moved["rectified"])),
-            total_error_divisible=self.divisible_total,
-            wrong_pairs=float(np.mean(self.wrong)),
-            seam_energy=float(np.mean(seams)),
-            largest_gain=float(max(gains)),
-            coarse_sensitivity=float(np.mean(sensitivities)),
-        )
+        each = (moved["smooth"], moved["rectified"], self.wrong, seams, sensitivities)
+        smooth, rectified, wrong, seam, sensitivity = (float(np.mean(values)) for values in each)
+        return Profile(smooth, rectified, self.divisible_total, wrong, seam, float(max(gains)), sensitivity)
 
 
 def _arguments(upsampler: Callable[..., Any]) -> int:

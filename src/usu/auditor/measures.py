@@ -15,11 +15,6 @@ Run = Callable[[NDArray, NDArray], NDArray]
 _TINY = 1e-300
 
 
-def budget_error(result: NDArray, trial: Trial, budgets: NDArray) -> float:
-    """D1-G: the same against the budgets the upsampler says it gives."""
-    return metrics.mass_error(result, np.asarray(budgets, dtype=float).ravel(), cells=trial.labels, coarse_is="mass")
-
-
 def total_mass_error(result: NDArray, trial: Trial) -> float:
     """Mass: the error of the total relative to the mass there is, positive and negative alike."""
     return float(abs(result.sum() - trial.masses.sum()) / (np.abs(trial.masses).sum() + _TINY))

@@ -93,25 +93,14 @@ class AuditReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and strings, with the inputs that show the worst cases."""
-        return {
-            "name": self.name,
-            "ok": self.ok,
-            "trials": self.trials,
-            "seed": self.seed,
-            "findings": {
-                f.guarantee: {
-                    "declared": f.declared,
-                    "verdict": f.verdict,
-                    "worst": f.worst,
-                    "tolerance": f.tolerance,
-                    "input": None
-                    if f.trial is None
-                    else {"about": f.trial.about, "coarse": f.trial.coarse.tolist(), "scores": f.trial.scores.tolist()},
-                }
-                for f in self.findings
-            },
-            "profile": vars(self.profile).copy(),
-        }
+        findings = {}
+        for f in self.findings:
+            found = {"declared": f.declared, "verdict": f.verdict, "worst": f.worst, "tolerance": f.tolerance}
+            t = f.trial
+            given = t and {"about": t.about, "coarse": t.coarse.tolist(), "scores": t.scores.tolist()}
+            findings[f.guarantee] = {**found, "input": given}
+        about = {"name": self.name, "ok": self.ok, "trials": self.trials, "seed": self.seed}
+        return {**about, "findings": findings, "profile": vars(self.profile).copy()}
 
     def __str__(self) -> str:
         verdict = "every promise kept" if self.ok else "BROKEN PROMISE"

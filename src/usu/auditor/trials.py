@@ -97,15 +97,13 @@ def trials(count: int, rng: np.random.Generator) -> Iterator[Trial]:
     for i, (grid, size) in enumerate(islice(cycle(SIZES), count)):
         coarse = COARSE_KINDS[(i + i // len(SIZES)) % len(COARSE_KINDS)]
         scores = SCORE_KINDS[(2 * i + i // len(SIZES)) % len(SCORE_KINDS)]
-        shape = f"{grid[0]} x {grid[1]} -> {size[0]} x {size[1]}"
-        about = f"{coarse} map, {scores} scores, {shape}"
+        about = f"{coarse} map, {scores} scores, {grid[0]} x {grid[1]} -> {size[0]} x {size[1]}"
         yield Trial(coarse_map(coarse, grid, rng), score_field(scores, size, rng), about)
 
 
 def disturbed(trial: Trial, rng: np.random.Generator) -> Trial:
     """A neighbour of a trial, for climbing towards a worse one."""
     coarse = trial.coarse * rng.uniform(0.5, 1.5, trial.coarse.shape)
-    scores = np.clip(
-        trial.scores + 0.2 * rng.normal(size=trial.scores.shape) * (rng.random(trial.scores.shape) < 0.3), 0, 1
-    )
+    size = trial.scores.shape
+    scores = np.clip(trial.scores + 0.2 * rng.normal(size=size) * (rng.random(size) < 0.3), 0, 1)
     return Trial(coarse, scores, f"{trial.about.removesuffix(', disturbed')}, disturbed")

@@ -6,19 +6,6 @@ from usu.bench.sample import PictureFile, Sample
 from usu.bench.table import Row, Table, read_table
 
 __all__ = [
-    "CONTROLS",
-    "DEFAULT_METRICS",
-    "GUIDED",
-    "PLAIN",
-    "Guided",
-    "Made",
-    "PictureFile",
-    "Plain",
-    "Row",
-    "Sample",
-    "ScoresAlone",
-    "Table",
-    "contenders",
-    "evaluate",
-    "read_table",
-]
+    "CONTROLS", "DEFAULT_METRICS", "GUIDED", "PLAIN", "Guided", "Made", "PictureFile", "Plain", "Row", "Sample",
+    "ScoresAlone", "Table", "contenders", "evaluate", "read_table",
+]  # fmt: skip

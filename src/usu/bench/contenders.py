@@ -189,38 +189,51 @@ def contenders(upsamplers: Sequence[Any] | str, *, evaluations: int = 300, seed:
         upsamplers = [upsamplers]
     found: dict[str, Contender] = {}
     for one in upsamplers:
-        for contender in _contenders(one, evaluations, seed):
+        for contender in _named(one, evaluations, seed) if isinstance(one, str) else [_given(one)]:
             if found.setdefault(contender.name, contender) != contender:
-                raise ValueError(
-                    f"`upsamplers` must have different names; got two called {contender.name!r}. Rename one."
-                )
+                raise ValueError(f"`upsamplers` must have different names; got two called {contender.name!r}.")
     if not found:
-        raise ValueError("`upsamplers` must name at least one; got none. Pass 'all' for every one of them.")
+        raise ValueError("`upsamplers` must name at least one; got none.")
     return list(found.values())
 
 
-def _contenders(one: Any, evaluations: int, seed: int) -> Sequence[Contender]:
-    if isinstance(one, str):
-        if "@" in one:
-            return [_budgeted(one, seed)]
-        return [_equal(contender, evaluations, seed) for contender in (_GROUPS.get(one) or [_named(one)])]
+def _given(one: Any) -> Contender:
+    """What is no name."""
     if isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Settings):
-        return [Guided(str(one[0]), one[1])]
-    if isinstance(one, (Guided, ScoresAlone, Plain)):
-        return [one]
+        return Guided(str(one[0]), one[1])
     if getattr(one, "needs_scores", False):
         raise TypeError(
             f"`upsamplers` must not be driven by a score field; got {one.name}. Pass (name, usu.Settings(...)) and the "
             "scores are made for each picture."
         )
     if callable(one) and hasattr(one, "guarantees"):  # a plain upsampler need not say that it needs no scores
-        return [Plain(one)]
+        return Plain(one)
     if callable(one) and hasattr(one, "name"):
-        return [one]
-    raise TypeError(
-        f"`upsamplers` must be names, upsamplers or pairs of a name and usu.Settings; got {type(one).__name__}. "
-        "See usu.bench.contenders."
-    )
+        return one  # type: ignore[no-any-return]
+    wanted = "names, upsamplers or pairs of a name and usu.Settings"
+    raise TypeError(f"`upsamplers` must be {wanted}; got {type(one).__name__}.")
+
+
+def _named(name: str, evaluations: int, seed: int) -> list[Contender]:
+    """A group, or one: its name, then perhaps another fill, then perhaps another budget, as in ``cell:noise@50``."""
+    if name in _GROUPS:
+        return [_equal(one, evaluations, seed) for one in _GROUPS[name]]
+    known = {one.name: one for one in (*_GROUPS["all"], *CROSSED)}
+    filled, at, own = name.partition("@")
+    plain, colon, fill = filled.partition(":")
+    one = known.get(plain)
+    budgeted = own.isdecimal() and int(own) > 0 and one is not None and _equal(one, 1, seed) is not one
+    if filled in _GROUPS or (at and one is not None and not budgeted):
+        raise ValueError(f"`upsamplers` must name a budget for one that spends it, as in cell:noise@50; got {name!r}.")
+    if one is None or (colon and (isinstance(one, Plain) or fill not in FILLS)):
+        raise ValueError(
+            f"`upsamplers` must be names of upsamplers; got {name!r}. Choose from {', '.join((*known, *_GROUPS))}, "
+            "or a preset or control with another fill or budget, as in cell:noise and cell@50."
+        )
+    if isinstance(one, (Guided, ScoresAlone)) and (colon or at):
+        settings = replace(one.settings, fill=FILLS[fill]) if colon else one.settings
+        one = replace(one, name=name, settings=settings)
+    return [_equal(one, int(own) if at else evaluations, seed)]
 
 
 def _equal(contender: Contender, evaluations: int, seed: int) -> Contender:
@@ -228,29 +241,3 @@ def _equal(contender: Contender, evaluations: int, seed: int) -> Contender:
     if isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring in _ASKING:
         return replace(contender, settings=replace(contender.settings, evaluations=evaluations, seed=seed))
     return contender
-
-
-def _budgeted(name: str, seed: int) -> Contender:
-    """``cell@50``: with a budget of its own, for curves over the budget."""
-    plain, _, own = name.partition("@")
-    found = None if plain in _GROUPS else _named(plain)
-    if isinstance(found, (Guided, ScoresAlone)) and found.settings.scoring in _ASKING and own.isdecimal() and int(own):
-        return _equal(replace(found, name=name), int(own), seed)
-    raise ValueError(
-        "`upsamplers` must name a budget for one that spends it, at the end, as in cell@50 and cell:noise@50; got "
-        f"{name!r}. Leave out what is after the @."
-    )
-
-
-def _named(name: str) -> Contender:
-    known = {one.name: one for one in (*_GROUPS["all"], *CROSSED)}
-    if name in known:
-        return known[name]
-    plain, _, fill = name.partition(":")
-    one = known.get(plain)
-    if isinstance(one, (Guided, ScoresAlone)) and fill in FILLS:
-        return replace(one, name=name, settings=replace(one.settings, fill=FILLS[fill]))
-    raise ValueError(
-        f"`upsamplers` must be names of upsamplers; got {name!r}. Choose from {', '.join((*known, *_GROUPS))}, or a "
-        "preset or control with another fill or budget, as in cell:noise and cell@50."
-    )

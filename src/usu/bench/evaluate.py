@@ -33,26 +33,15 @@ DEFAULT_METRICS = (
 
 
 def evaluate(
-    upsamplers: Sequence[Any] | str,
-    pictures: Iterable[Any],
-    model: Model,
-    metrics: Sequence[str | Metric] | None = None,
-    *,
-    evaluations: int = 300,
-    forward: Model | None = None,
-    source: str = "gradcam",
-    layer: str | None = None,
-    seed: int = 0,
-    out: str | Path | None = None,
-    part: tuple[int, int] = (1, 1),
-    request: dict[str, Any] | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> Table:
+    upsamplers: Sequence[Any] | str, pictures: Iterable[Any], model: Model,
+    metrics: Sequence[str | Metric] | None = None, *, evaluations: int = 300, forward: Model | None = None,
+    source: str = "gradcam", layer: str | None = None, seed: int = 0, out: str | Path | None = None,
+    part: tuple[int, int] = (1, 1), progress: Callable[[str, int, int], None] | None = None,
+) -> Table:  # fmt: skip
     """Measure upsamplers on pictures: one row per picture, upsampler and metric.
 
     Args:
-        upsamplers: names, groups (``"plain"``, ``"presets"``, ``"controls"``, ``"all"``, ``"crossed"``), `Upsampler`
-            values or pairs of a name and `Settings`; see `usu.bench.contenders`.
+        upsamplers: names, groups, `Upsampler` values or pairs of a name and `Settings`; see `usu.bench.contenders`.
         pictures: `Sample` values or images (C, H, W).
         model: an ``nn.Module``, for coarse maps and gradients.
         metrics: names (``"all"``: every one) or `Metric` values; None is `DEFAULT_METRICS`. Those against an outline
@@ -67,7 +56,6 @@ def evaluate(
         out: a folder where rows are kept as soon as they are known. What is there already is not computed again; rows
             of another model, picture, upsampler or metric of the same name are refused.
         part: (2, 3) is the second of three processes that share the pictures, and the folder.
-        request: what else the rows depend on, remembered in the folder; other values are refused there.
         progress: called with the picture's name, the rows done and in all.
 
     Guarantees:
@@ -83,9 +71,11 @@ def evaluate(
      ('bilinear', 'mass-error', 0), ('bilinear', 'half-deletion', 2)]
     """
     rivals, samples = contenders(upsamplers, evaluations=evaluations, seed=seed), as_samples(pictures)
-    asked, (which, parts) = _asked(metrics), _checked_part(part)
+    asked, (which, parts) = _asked(metrics), part
     check.choice("source", source, SOURCES)
-    plan = {sample.name: _wanted(sample, rivals, asked) for sample in samples}
+    check.whole_number("part", which, least=1, most=parts)
+    pairs = [(rival, metric) for rival in rivals for metric in asked]
+    plan = {s.name: [pair for pair in pairs if s.has_truth or not pair[1].needs_truth] for s in samples}
     total = sum(map(len, plan.values()))
 
     def kept() -> dict[str, Any]:
@@ -95,7 +85,7 @@ def evaluate(
             "model": described(model), "forward": described(forward),
             "upsamplers": {rival.name: described(rival) for rival in rivals},
             "metrics": {metric.name: described(metric) for metric in asked if not _ours(metric)},
-            "pictures": {sample.name: sample.digest() for sample in samples}, "request": request or {},
+            "pictures": {sample.name: sample.digest() for sample in samples},
         }  # fmt: skip
 
     def opened(sample: Openable) -> Scene:
@@ -119,7 +109,7 @@ def evaluate(
         if progress is not None:
             progress("", done, total)
         for sample in samples[which - 1 :: parts]:
-            todo = [(rival, metric) for rival, metric in plan[sample.name] if _key(sample, rival, metric) not in rows]
+            todo = [pair for pair in plan[sample.name] if _key(sample, *pair) not in rows]
             scene = failures.attempt(sample.name, opened, sample) if todo else None
             if scene is None:
                 continue
@@ -135,13 +125,10 @@ def evaluate(
                         keep(row)
         if journal is not None:
             journal.look()  # whoever ends last has the rows of all
-    wanted = [_key(sample, rival, metric) for sample in samples for rival, metric in plan[sample.name]]
+    wanted = [_key(sample, *pair) for sample in samples for pair in plan[sample.name]]
     others = {sample.name for number, sample in enumerate(samples) if number % parts != which - 1}
-    return Table(
-        tuple(rows[key] for key in wanted if key in rows),
-        failures,
-        missing=sum(key[0] in others and key not in rows for key in wanted),
-    )
+    missing = sum(key[0] in others and key not in rows for key in wanted)
+    return Table(tuple(rows[key] for key in wanted if key in rows), failures, missing)
 
 
 class _Failures(dict[str, str]):
@@ -170,11 +157,6 @@ def _measured(scene: Scene, rival: Contender, made: Made, case: Case, metric: Me
     )  # fmt: skip
 
 
-def _wanted(sample: Openable, rivals: list[Contender], metrics: list[Metric]) -> list[tuple[Contender, Metric]]:
-    fitting = [metric for metric in metrics if sample.has_truth or not metric.needs_truth]
-    return [(rival, metric) for rival in rivals for metric in fitting]
-
-
 def _key(sample: Openable, rival: Contender, metric: Metric) -> tuple[str, str, str]:
     return sample.name, rival.name, metric.name
 
@@ -183,20 +165,14 @@ def _asked(metrics: Sequence[str | Metric] | None) -> list[Metric]:
     """Each once, whatever it was called by."""
     named = DEFAULT_METRICS if metrics is None else [metrics] if isinstance(metrics, (str, Metric)) else metrics
     found: dict[str, Metric] = {}
-    try:
-        given = [one for name in named for one in (METRICS if name == "all" else [name])]
-    except TypeError:
-        raise TypeError(
-            f"`metrics` must be a list of names or usu.metrics.Metric; got {type(metrics).__name__}. Use 'all' for all."
-        ) from None
-    for one in given:
+    # what is no list is refused as if it stood in one
+    given = named if isinstance(named, Iterable) else [named]
+    for one in (one for name in given for one in (METRICS if name == "all" else [name])):
         metric = by_name(one) if isinstance(one, str) else one
         if not isinstance(metric, Metric):
-            raise TypeError(
-                f"`metrics` must hold names or usu.metrics.Metric values; got {type(one).__name__}. Use 'all' for all."
-            )
+            raise TypeError(f"`metrics` must be names or usu.metrics.Metric values; got {type(one).__name__}.")
         if found.setdefault(metric.name, metric) != metric:
-            raise ValueError(f"`metrics` must have different names; got two called {metric.name!r}. Rename one.")
+            raise ValueError(f"`metrics` must have different names; got two called {metric.name!r}.")
     if not found:
         raise ValueError("`metrics` must name at least one; got none. Leave it out for the usual ones.")
     return list(found.values())
@@ -208,10 +184,3 @@ def _ours(metric: Metric) -> bool:
         return by_name(metric.name) == metric
     except ValueError:
         return False
-
-
-def _checked_part(part: tuple[int, int]) -> tuple[int, int]:
-    first, many = part
-    if not 1 <= first <= many:
-        raise ValueError(f"`part` must be (which, of how many), counted from 1; got {part}. (1, 1) is everything.")
-    return first, many

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from usu.bench.table import Row
@@ -49,11 +48,11 @@ class Journal:
             self._agree()
             os.ftruncate(self._file, _rows(path)[1])
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             os.close(self._file)  # and with it the lock
             self._file = None
@@ -61,7 +60,7 @@ class Journal:
     def add(self, row: Row) -> None:
         """Keep a row: it is in the file when this returns."""
         if self._file is None:
-            raise ValueError("`journal` must be open to be written to; got one that is closed. Use it in a with block.")
+            raise ValueError("`journal` must be open to be written to; got one that is closed.")
         line = (json.dumps(asdict(row), ensure_ascii=False) + "\n").encode()
         while line:  # a full disk writes less than it was given, then raises
             line = line[os.write(self._file, line) :]
@@ -78,37 +77,27 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ValueError(
-                f"`out` must not be in use by another run; got {path}, which another process writes to. Wait for it, "
-                "or give each process a part of its own."
-            ) from error
+            raise ValueError(f"`out` must not be in use by another run of the same `part`; got {path}.") from error
 
     def _agree(self) -> None:
         """The folder must hold answers to the same question."""
         path = self.folder / "run.json"
         known: dict[str, Any] = {}
-        if path.is_file():
-            with suppress(ValueError):
-                known = json.loads(path.read_text(encoding="utf-8"))
+        with suppress(ValueError, FileNotFoundError):
+            known = json.loads(path.read_text(encoding="utf-8"))
         request = json.loads(json.dumps(self.request))
-        there = {
-            "pictures": {row.picture for row in self.rows.values()},
-            "upsamplers": {row.upsampler for row in self.rows.values()},
-            "metrics": {row.metric for row in self.rows.values()},
-        }
+        there = {name: {key[i] for key in self.rows} for i, name in enumerate(("pictures", "upsamplers", "metrics"))}
         for name in sorted(known.keys() & request.keys()):
             old, new = known[name], request[name]
-            if name in there or name == "request":
-                both = old.keys() & new.keys() & there.get(name, old.keys())
+            if name in there:
+                both = old.keys() & new.keys() & there[name]
                 differs = next((f"{name}.{key}" for key in sorted(both) if old[key] != new[key]), None)
                 request[name] = old | new
             else:
                 differs = name if old != new else None
             if differs is not None:
-                raise ValueError(
-                    f"`out` must hold rows made with the same settings; got {self.folder}, made with another {differs}"
-                    ". Choose another folder."
-                )
+                got = f"{self.folder}, made with another {differs}"
+                raise ValueError(f"`out` must hold rows made with the same settings; got {got}.")
         if request != known:
             written(path, (json.dumps(request, indent=1, ensure_ascii=False) + "\n").encode())
 

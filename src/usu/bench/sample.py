@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,33 +100,26 @@ class PictureFile:
         drawn = read(path).unit
         if drawn.shape[:2] != tuple(size):
             got, wanted = (" x ".join(map(str, shape[:2])) for shape in (drawn.shape, size))
-            raise ValueError(f"`truth` must be as large as its picture ({wanted}); got {got} in {path}. Resize it.")
+            raise ValueError(f"`truth` must be as large as its picture ({wanted}); got {got} in {path}.")
         # a smooth resize and a threshold cuts the outline where it is, not at the nearest old pixel
         return np.asarray(seen(drawn, geometry).mean(2) > 0.5)
 
 
 def as_samples(pictures: Iterable[Any]) -> list[Openable]:
     """Pictures as given: samples, or tensors (C, H, W), which get numbers for names."""
+    samples: list[Openable] = []
     try:
         many = list(pictures)
     except TypeError:
-        raise TypeError(
-            f"`pictures` must be a list of usu.Sample or of images C x H x W; got {type(pictures).__name__}. "
-            "Put a single picture in a list."
-        ) from None
-    samples: list[Openable] = [
-        Sample(f"{number:05d}", one) if isinstance(one, (Tensor, np.ndarray)) else one
-        for number, one in enumerate(many)
-    ]
-    for sample in samples:
+        raise TypeError(f"`pictures` must be a list; got {type(pictures).__name__}.") from None
+    for number, one in enumerate(many):
+        sample = Sample(f"{number:05d}", one) if isinstance(one, (Tensor, np.ndarray)) else one
         if not hasattr(sample, "open") or not hasattr(sample, "name"):
-            raise TypeError(
-                f"`pictures` must hold usu.Sample or images C x H x W; got {type(sample).__name__}. Use a Sample."
-            )
-    names = [sample.name for sample in samples]
-    double = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if double is not None:
-        raise ValueError(f"`pictures` must have different names; got {double!r} twice. Rename one.")
+            raise TypeError(f"`pictures` must hold usu.Sample or images C x H x W; got {type(sample).__name__}.")
+        samples.append(sample)
     if not samples:
-        raise ValueError("`pictures` must hold at least one picture; got none. Check the folder.")
+        raise ValueError("`pictures` must hold at least one picture; got none.")
+    name, count = Counter(sample.name for sample in samples).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"`pictures` must have different names; got {name!r} {count} times.")
     return samples

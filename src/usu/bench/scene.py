@@ -27,9 +27,7 @@ from usu.types import NDArray
 #: The segments of metrics that ask for some; no preset's, so that tables can be compared when presets change.
 _SEGMENTER, _PARTS = Slic(smoothing=1.0), 150
 #: What the scores do not depend on.
-_OF_THE_OPERATOR = (
-    "temperature", "potential", "budget", "base", "signed", "max_gain", "trace",
-)  # fmt: skip
+_OF_THE_OPERATOR = ("temperature", "potential", "budget", "base", "signed", "max_gain", "trace")
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,19 +95,20 @@ class Scene:
 
     def finer(self) -> tuple[Tensor, ...]:
         """Maps of the model's finer layers, for whoever has them as base measure; empty where it has none."""
-        return self.memory.once("finer", self._finer)
+
+        def made() -> tuple[Tensor, ...]:
+            module = module_of(self.model)
+            if module is None:
+                return ()
+            found = finer_maps(engine(self.model, self.target), module, self.image, self.coarse.size)
+            return tuple(level[0] for level in found.maps)
+
+        return self.memory.once("finer", made)
 
     @property
     def finer_seconds(self) -> float:
         """How long that took, for each of those who have them."""
         return self.memory.seconds("finer")
-
-    def _finer(self) -> tuple[Tensor, ...]:
-        module = module_of(self.model)
-        if module is None:
-            return ()
-        found = finer_maps(engine(self.model, self.target), module, self.image, self.coarse.size)
-        return tuple(level[0] for level in found.maps)
 
     def segments(self) -> NDArray:
         """The picture's parts, for metrics that ask for them."""
@@ -127,12 +126,12 @@ def scene_of(sample: Sample, model: Model, forward: Model, *, source: str, layer
     """A picture's coarse map from the source (or its own), for its target or the model's top class."""
     image = check.as_tensor("image", sample.image)
     if image.ndim != 3:
-        raise ValueError(f"`image` must be one picture, C x H x W; got {check.shape(image)}. One Sample per picture.")
+        raise ValueError(f"`image` must be one picture, C x H x W; got {check.shape(image)}.")
     target = sample.target
     if sample.coarse is not None:
         coarse = as_numpy(sample.coarse).astype(np.float64)
         if coarse.ndim != 2:
-            raise ValueError(f"`coarse` must be one map, h x w; got {coarse.ndim} dimensions. Pass a single map.")
+            raise ValueError(f"`coarse` must be one map, h x w; got {coarse.ndim} dimensions.")
     else:
         if not isinstance(model, nn.Module):
             raise TypeError(
@@ -146,7 +145,7 @@ def scene_of(sample: Sample, model: Model, forward: Model, *, source: str, layer
         aimed = engine(forward).aim(image).engine.target
         target = aimed[0] if isinstance(aimed, tuple) else None
     if not isinstance(target, int):
-        raise TypeError(f"`target` must be a class index or None; got {type(target).__name__}. Name one class.")
+        raise TypeError(f"`target` must be a class index or None; got {type(target).__name__}.")
     picture = as_numpy(displayable(image)) if sample.picture is None else as_numpy(sample.picture)
     size = tuple(image.shape[-2:])
     truth = None if sample.truth is None else checked_truth(sample.truth, size, needed=False, like="its image").numpy()

@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -93,32 +94,21 @@ class Table:
         """
         needed = [f"{upsampler}:{fill}" for fill in fills]
         if not set(needed) <= set(self.upsamplers):
-            raise ValueError(
-                f"`upsampler` must be in the table with every fill; got {upsampler!r}, of {', '.join(needed)}. "
-                f"It holds {', '.join(self.upsamplers)}."
-            )
-        means = [
-            [float(np.nanmean(self.values(f"{metric}:{evaluator}")[f"{upsampler}:{scorer}"])) for evaluator in fills]
-            for scorer in fills
-        ]
-        return list(fills), np.array(means)
+            held = ", ".join(self.upsamplers)
+            raise ValueError(f"`upsampler` must be in the table with every fill; got {upsampler!r}. It holds {held}.")
+        judged = [self.values(f"{metric}:{evaluator}") for evaluator in fills]
+        return list(fills), np.array([[np.nanmean(values[scorer]) for values in judged] for scorer in needed])
 
     def fill_matrices(self) -> str:
         """Every `fill_matrix` that the table has rows for, as comma-separated values; nothing if it has none."""
-        bases = [list(dict.fromkeys(name.rpartition(":")[0] for name in of)) for of in (self.upsamplers, self.metrics)]
-        whole = [
-            (upsampler, metric)
-            for upsampler in bases[0]
-            for metric in bases[1]
-            if all(f"{upsampler}:{fill}" in self.upsamplers and f"{metric}:{fill}" in self.metrics for fill in FILLS)
-        ]
+        whole = []
+        for names in (self.upsamplers, self.metrics):
+            plain = dict.fromkeys(name.rpartition(":")[0] for name in names)
+            whole.append([name for name in plain if all(f"{name}:{fill}" in names for fill in FILLS)])
         lines = []
-        for upsampler, metric in whole:
-            fills, means = self.fill_matrix(upsampler, metric)
-            lines += [
-                f"{upsampler},{metric},{fill},{','.join(format(mean, '.9g') for mean in row)}"
-                for fill, row in zip(fills, means, strict=True)
-            ]
+        for upsampler, metric in product(*whole):
+            for fill, row in zip(*self.fill_matrix(upsampler, metric), strict=True):
+                lines.append(f"{upsampler},{metric},{fill},{','.join(format(mean, '.9g') for mean in row)}")
         heads = f"upsampler,metric,scored with,{','.join(f'judged with {fill}' for fill in FILLS)}"
         return "\n".join([heads, *lines, ""]) if lines else ""
 
@@ -148,37 +138,22 @@ class Table:
         home = Path(folder)
         home.mkdir(parents=True, exist_ok=True)
         times = ("picture", "upsampler", "metric", *TIMES)
-        paths = [
-            written(home / "table.csv", self.csv().encode()),
-            written(home / "seconds.csv", self.csv(times).encode()),
-        ]
-        return [*paths, written(home / "table.parquet", self._parquet())]
-
-    def _parquet(self) -> bytes:
+        texts = {"table.csv": self.csv(), "seconds.csv": self.csv(times)}
+        paths = [written(home / name, text.encode()) for name, text in texts.items()]
         try:
-            import pyarrow
-            import pyarrow.parquet
+            parquet = self.to_pandas().to_parquet(engine="pyarrow", index=False)
         except ImportError:
             raise MissingExtraError("pyarrow", "bench", "A table in Parquet") from None
-        records = [asdict(row) for row in self.rows]
-        columns = {name: [record[name] for record in records] for name in (*COLUMNS, *TIMES)}
-        buffer = io.BytesIO()
-        pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
-        return buffer.getvalue()
+        return [*paths, written(home / "table.parquet", parquet)]
 
 
 def read_table(path: str | Path) -> Table:
-    """A table from its ``table.csv``.
-
-    Times stay behind, in ``seconds.csv``.
-    """
+    """A table from its ``table.csv``; times stay behind, in ``seconds.csv``."""
     with Path(path).open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError(
-                f"`path` must be a table with the columns {', '.join(COLUMNS)}; got "
-                f"{', '.join(reader.fieldnames or ())} in {path}. Pass the table.csv that usu evaluate wrote."
-            )
+            got = ", ".join(reader.fieldnames or ())
+            raise ValueError(f"`path` must be a table with the columns {', '.join(COLUMNS)}; got {got} in {path}.")
         rows = tuple(
             Row(
                 record["picture"].removeprefix("'"), int(record["target"]), record["upsampler"], record["metric"],

@@ -57,16 +57,9 @@ def handles_of(bases: Sequence[Any]) -> list[RemovableHandle]:
 
 
 def layer_maps(
-    cam: Any,
-    images: Tensor,
-    targets: Any,
-    *,
-    aug_smooth: bool,
-    eigen_smooth: bool,
-    alpha: float | None,
-    comparison_categories: Sequence[int] | None,
-    target_idx: int | None,
-) -> tuple[list[NDArray], list[Any]]:
+    cam: Any, images: Tensor, targets: Any, *, aug_smooth: bool, eigen_smooth: bool, alpha: float | None,
+    comparison_categories: Sequence[int] | None, target_idx: int | None,
+) -> tuple[list[NDArray], list[Any]]:  # fmt: skip
     """One signed map (B, h, w) per layer in the library's own units; one target per picture as the library has them.
 
     One pass of the library, one per augmentation, and one per layer where layers cannot share it.
@@ -80,10 +73,8 @@ def layer_maps(
             raise ValueError(f"`{name}` must only be given for FinerCAM without `targets`; got it for {got}.")
     goals = _one_per_picture(targets, len(images))
     if not all(base.activations_and_grads.handles for base in bases):
-        raise ValueError(
-            f"`cam` must have its hooks on the model; got a {type(cam).__name__} without, because its `with` block has "
-            "ended or it found no layers."
-        )
+        got = f"a {type(cam).__name__} without: its `with` block has ended, or it found no layers"
+        raise ValueError(f"`cam` must have its hooks on the model; got {got}.")
 
     def run(pictures: Tensor, goals: Any) -> tuple[list[NDArray], Any]:
         maps: list[NDArray] = []
@@ -109,16 +100,11 @@ def layer_maps(
         except (TypeError, RuntimeError) as error:
             if images.dtype != torch.bfloat16 or "BFloat16" not in str(error):
                 raise
-            raise TypeError(
-                f"`input_tensor` must not be bfloat16 for {type(cam).__name__}, which computes with numpy; got it. "
-                "Convert model and pictures with .float()."
-            ) from error
+            raise TypeError(f"`input_tensor` must not be bfloat16 for {type(cam).__name__}; got it.") from error
     for found in maps:
         if found.ndim != 3 or len(found) != len(images):
-            raise ValueError(
-                f"`cam` must give one map h x w per picture; got {' x '.join(map(str, found.shape))} from "
-                f"{type(cam).__name__}. For a transformer pass reshape_transform when you make it."
-            )
+            got = f"{' x '.join(map(str, found.shape))} from {type(cam).__name__}"
+            raise ValueError(f"`cam` must give one map h x w per picture; got {got}. Is reshape_transform missing?")
     return maps, list(goals)
 
 
@@ -233,9 +219,8 @@ def _raw(base: Any, pictures: Tensor, targets: Any, eigen_smooth: bool, which: s
     activations, gradients = list(held.activations), list(held.gradients)
     for what, found in (("run", activations), ("have a gradient", gradients)):
         if len(found) < len(layers) and (base.uses_gradients or what == "run"):
-            raise ValueError(
-                f"`target_layers` must all {what} in the pass for the target; got {len(found)} of {len(layers)}."
-            )
+            got = f"{len(found)} of {len(layers)}"
+            raise ValueError(f"`target_layers` must all {what} in the pass for the target; got {got}.")
     gradients += [None] * (len(layers) - len(gradients))
     maps = []
     for layer, activation, gradient in list(zip(layers, activations, gradients, strict=False))[which]:
@@ -258,10 +243,8 @@ def _fullgrad(base: Any, pictures: Tensor, eigen_smooth: bool) -> list[NDArray]:
     """
     gradients = [check.as_numpy(gradient) for gradient in base.activations_and_grads.gradients]
     if len(gradients) != len(base.bias_data) or pictures.grad is None:
-        raise ValueError(
-            f"`model` must use each of its {len(base.bias_data)} layers with a bias once for FullGrad; got gradients "
-            f"of {len(gradients)}."
-        )
+        wanted = f"each of its {len(base.bias_data)} layers with a bias once for FullGrad"
+        raise ValueError(f"`model` must use {wanted}; got gradients of {len(gradients)}.")
     terms = [np.abs(check.as_numpy(pictures.grad * pictures.detach()))]
     terms += [np.abs(bias[None, :, None, None] * g) for bias, g in zip(base.bias_data, gradients, strict=True)]
     if not eigen_smooth:

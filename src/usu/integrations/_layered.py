@@ -20,18 +20,11 @@ from usu.types import Array
 
 
 def upsample_layers(
-    layers: Sequence[Tensor],
-    images: Tensor,
-    model: Model,
-    targets: Any,
-    *,
-    combine: Literal["mean", "sum", "product"] = "mean",
-    preset: str | Settings | None = None,
-    evaluations: int | None = None,
-    picture: Array | None = None,
-    seed: int | None = None,
+    layers: Sequence[Tensor], images: Tensor, model: Model, targets: Any, *,
+    combine: Literal["mean", "sum", "product"] = "mean", preset: str | Settings | None = None,
+    evaluations: int | None = None, picture: Array | None = None, seed: int | None = None,
     progress: Progress | None = None,
-) -> Upsampled[Tensor]:
+) -> Upsampled[Tensor]:  # fmt: skip
     """The layers' maps (B, h, w), each redistributed, as one map: their mean or sum, or the product of their unit maps.
 
     Guarantees:
@@ -43,7 +36,6 @@ def upsample_layers(
     >>> found.pixel_map.tolist(), found.evaluations  # a black picture moves nothing: (4 + 2) / 2 and (4 + 0) / 2
     ([[[3.0, 2.0], [3.0, 2.0]]], 8)
     """
-
     settings = settings_of(preset, evaluations=evaluations, seed=seed)
     if len(layers) == 1 or settings.scoring == "none":
         parts = [
@@ -88,11 +80,7 @@ def _combined(maps: Sequence[Tensor], how: Literal["mean", "sum", "product"]) ->
 
 
 def unit(maps: Tensor) -> Tensor:
-    """Each map of (B, H, W) from 0 to 1 by min-max; one that is the same everywhere is 0.
-
-    >>> unit(torch.tensor([[[1e-12, 3e-12]], [[5.0, 5.0]]])).tolist()
-    [[[0.0, 1.0]], [[0.0, 0.0]]]
-    """
+    """Each map of (B, H, W) from 0 to 1 by min-max; one that is the same everywhere is 0."""
     field = maps.double()
     low, high = field.amin((1, 2), keepdim=True), field.amax((1, 2), keepdim=True)
     return ((field - low) / (high - low).where(high > low, 1)).to(maps.dtype)

@@ -27,11 +27,9 @@ class Superpixels(NamedTuple):
 
 
 def from_superpixels(
-    values: Array | Mapping[int, float] | Iterable[tuple[int, float]],
-    labels: Array,
-    *,
+    values: Array | Mapping[int, float] | Iterable[tuple[int, float]], labels: Array, *,
     coarse_is: Literal["mass", "density"] = "mass",
-) -> Superpixels:
+) -> Superpixels:  # fmt: skip
     """Values of superpixels (LIME, SHAP, feature ablation) as cells with a density: a_k = v_k / pixels of k.
 
     Args:
@@ -69,12 +67,10 @@ def from_superpixels(
 
 
 def from_heatmap(heatmap: Array) -> Superpixels:
-    """A map that is constant on regions (XRAI, SHAP's partitions, captum on superpixels) as these regions.
+    """A map (H, W) that is constant on regions (XRAI, SHAP's partitions, captum on superpixels) as these regions.
 
     Touching pixels (by a side) of equal value are one cell, and their value its density; masses stay what they are.
-
-    Args:
-        heatmap: (H, W). Round it first if its regions are constant only up to rounding.
+    Round the map first if its regions are constant only up to rounding.
 
     >>> coarse, cells = from_heatmap(np.array([[2.0, 0.0, 2.0], [2.0, 0.0, 2.0]]))
     >>> coarse.tolist(), cells.tolist()  # equal, but apart
@@ -170,10 +166,8 @@ def _of_pairs(values: Mapping[int, float] | Iterable[tuple[int, float]], known: 
     try:
         pairs = {int(label): float(value) for label, value in dict(values).items()}
     except (TypeError, ValueError):
-        raise TypeError(
-            f"`values` must be an array, pairs (label, value) or a mapping; got {type(values).__name__}. Of LIME's "
-            "explanation pass local_exp[target]."
-        ) from None
+        wanted = "an array, pairs (label, value) or a mapping, such as LIME's local_exp[target]"
+        raise TypeError(f"`values` must be {wanted}; got {type(values).__name__}.") from None
     for label in pairs.keys() - set(known):
         raise ValueError(f"`values` must be of labels that some pixel has; got a value for label {label}.")
     return torch.tensor([pairs.get(label, 0.0) for label in known], dtype=torch.float64)

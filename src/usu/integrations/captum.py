@@ -18,27 +18,16 @@ from usu.types import Array
 
 
 def interpolate(
-    attribution: Tensor,
-    image: Tensor,
-    model: Model,
-    target: Target | Sequence[Target] = None,
-    *,
-    preset: str | Settings | None = None,
-    evaluations: int | None = None,
-    picture: Array | None = None,
-) -> Tensor:
+    attribution: Tensor, image: Tensor, model: Model, target: Target | Sequence[Target] = None, *,
+    preset: str | Settings | None = None, evaluations: int | None = None, picture: Array | None = None,
+) -> Tensor:  # fmt: skip
     """In the place of ``LayerAttribution.interpolate(attribution, size)``: mass follows the model, none is lost.
 
     Args:
         attribution: (B, C, h, w) of a layer, e.g. ``LayerGradCam(model, layer).attribute(image, target=target)``. The
             channels are added up (a `LayerGradCam` has one), because the mass at a place is that of all of them.
-        image: (B, C, H, W), as the model takes it.
         model: what was explained; captum's ``forward_func``.
-        target: as in `usu.upsample`: a class, one per picture, a callable on the output, or None for the top class.
-            (Captum's tuples, which index outputs of more dimensions, are callables here.)
-        preset: as in `usu.upsample`, or `usu.Settings` for everything else; ``"cell"`` if nothing is said.
-        evaluations: the most model evaluations per picture.
-        picture: what the segmenter sees, (B, H, W, 3) in [0, 1]; made from ``image`` by min-max if absent.
+        target: as in `usu.upsample`. (Captum's tuples, which index outputs of more dimensions, are callables here.)
 
     Returns:
         (B, 1, H, W) in the dtype and on the device of ``attribution``. Positive values stay positive, negative ones
@@ -61,17 +50,10 @@ def interpolate(
 
 
 def redistribute_features(
-    attribution: Tensor,
-    feature_mask: Tensor,
-    image: Tensor,
-    model: Model,
-    target: Target | Sequence[Target] = None,
-    *,
-    coarse_is: Literal["mass", "density"] = "mass",
-    preset: str | Settings | None = None,
-    evaluations: int | None = None,
-    picture: Array | None = None,
-) -> Tensor:
+    attribution: Tensor, feature_mask: Tensor, image: Tensor, model: Model, target: Target | Sequence[Target] = None, *,
+    coarse_is: Literal["mass", "density"] = "mass", preset: str | Settings | None = None,
+    evaluations: int | None = None, picture: Array | None = None,
+) -> Tensor:  # fmt: skip
     """FeatureAblation, KernelShap, Lime, ShapleyValues on a ``feature_mask``: a feature's value, shared out inside it.
 
     Captum repeats a feature's value on all its pixels and channels, so that its attributions add up to nothing in
@@ -82,14 +64,9 @@ def redistribute_features(
         attribution: (B, C, H, W) as captum returns it, or, from ``return_input_shape=False``, (B, K): value k is
             feature k's.
         feature_mask: as captum takes it, broadcast to (B, C, H, W): any integers, the same in every channel.
-        image: (B, C, H, W), as the model takes it.
-        model: what was explained.
-        target: as in `interpolate`.
         coarse_is: ``"mass"``, or ``"density"``: the mean over a feature's pixels is captum's value, so that the picture
             looks alike in scale.
-        preset: as in `interpolate`. Segments should be finer than features: raise ``parts`` for many features.
-        evaluations: the most model evaluations per picture.
-        picture: as in `interpolate`.
+        preset: segments should be finer than features: raise ``parts`` for many features.
 
     Returns:
         (B, 1, H, W) in the dtype and on the device of ``attribution``.
@@ -98,9 +75,7 @@ def redistribute_features(
         With the default preset no mass leaves its feature.
     """
     if not isinstance(attribution, Tensor) or attribution.ndim not in (2, 4):
-        raise ValueError(
-            f"`attribution` must be B x C x H x W, or one value per feature, B x K; got {_got(attribution)}."
-        )
+        raise ValueError(f"`attribution` must be B x C x H x W, or B x K, one per feature; got {_got(attribution)}.")
     _batch(image, len(attribution))
     labels = _labels(feature_mask, image)
     given = target.tolist() if isinstance(target, Tensor) else target
@@ -112,18 +87,10 @@ def redistribute_features(
         if values.ndim > 1:
             values, where = _repeated(values, where)
         coarse, cells = from_superpixels(values, where, coarse_is=coarse_is)
-        shown = None if picture is None else picture[index]
-        done = upsample(
-            coarse,
-            image[index],
-            model,
-            goals[index],
-            cells=cells,
-            preset=preset,
-            evaluations=evaluations,
-            picture=shown,
-        )
-        maps.append(done.pixel_map)
+        maps.append(upsample(
+            coarse, image[index], model, goals[index], cells=cells, preset=preset, evaluations=evaluations,
+            picture=None if picture is None else picture[index],
+        ).pixel_map)  # fmt: skip
     return torch.stack(maps)[:, None]
 
 
@@ -144,10 +111,7 @@ def _labels(feature_mask: Tensor, image: Tensor) -> Tensor:
         wanted = check.shape(image)
         raise ValueError(f"`feature_mask` must broadcast to `image`, {wanted}; got {_got(feature_mask)}.") from None
     if bool((labels != labels[:, :1]).any()):
-        raise ValueError(
-            "`feature_mask` must be the same in every channel, because a pixel has one mass for all of them; got "
-            "features of single channels."
-        )
+        raise ValueError("`feature_mask` must be the same in every channel; got features of single channels.")
     return labels[:, 0]
 
 
@@ -157,8 +121,5 @@ def _repeated(attribution: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     where, flat = places.expand(attribution.shape).flatten(), attribution.detach().flatten()
     values = flat.new_zeros(len(known)).scatter_(0, where, flat)
     if not torch.equal(values[where], flat):
-        raise ValueError(
-            "`attribution` must have one value per feature, repeated on its pixels and channels; got several for one. "
-            "Pass the `feature_mask` that captum was given."
-        )
+        raise ValueError("`attribution` must have one value per feature of `feature_mask`; got several for one.")
     return values, places

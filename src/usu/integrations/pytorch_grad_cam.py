@@ -25,15 +25,10 @@ __all__ = ["Redistributed", "coarse_maps", "wrap"]
 
 
 def wrap(
-    cam: Any,
-    *,
-    scale: Literal["unit", "mass"] = "unit",
-    preset: str | Settings | None = None,
-    evaluations: int | None = None,
-    seed: int | None = None,
-    model: Model | None = None,
+    cam: Any, *, scale: Literal["unit", "mass"] = "unit", preset: str | Settings | None = None,
+    evaluations: int | None = None, seed: int | None = None, model: Model | None = None,
     progress: Progress | None = None,
-) -> Redistributed:
+) -> Redistributed:  # fmt: skip
     """A CAM of pytorch-grad-cam whose maps are redistributed instead of resized.
 
     ::
@@ -46,11 +41,7 @@ def wrap(
             ScoreCAM, AblationCAM and the like, FullGrad, FinerCAM, RefineCAM.
         scale: ``"unit"``: rectified, and every map from 0 to 1, as the package's users expect. ``"mass"``: signed and
             in the layer's own units, nothing dropped and nothing scaled.
-        preset: as in `usu.upsample`; None is ``"cell"``. Any setting can be had with `usu.Settings`.
-        evaluations: the most model evaluations per picture.
-        seed: of the random groups.
         model: who is asked for the scores; None is the CAM's own model. A compiled copy of it is fine.
-        progress: called with the evaluations done and to do.
 
     Guarantees:
         With constant scores (and no ``base``) the map is nearest-exact of the layer's raw map to 1e-6. With a budget of
@@ -63,10 +54,7 @@ def wrap(
     check.choice("scale", scale, ("unit", "mass"))
     settings_of(preset)
     if scale == "mass" and is_a(cam, "RefineCAM"):
-        raise ValueError(
-            "`scale` must be 'unit' for RefineCAM, because a product of maps has no mass; got 'mass'. Wrap its base "
-            "method with several target layers to have their mean."
-        )
+        raise ValueError("`scale` must be 'unit' for RefineCAM, because a product of maps has no mass; got 'mass'.")
     return Redistributed(cam, scale, preset, evaluations, seed, model, progress)
 
 
@@ -85,28 +73,17 @@ class Redistributed:
     last: Upsampled[Tensor] | None = None
 
     def __call__(
-        self,
-        input_tensor: Tensor,
-        targets: Sequence[Any] | None = None,
-        *,
-        aug_smooth: bool = False,
-        eigen_smooth: bool = False,
-        picture: Array | None = None,
-        alpha: float | None = None,
-        comparison_categories: Sequence[int] | None = None,
-        target_idx: int | None = None,
-    ) -> NDArray:
-        """Maps (B, H, W) in float32, one per picture.
+        self, input_tensor: Tensor, targets: Sequence[Any] | None = None, *, aug_smooth: bool = False,
+        eigen_smooth: bool = False, picture: Array | None = None, alpha: float | None = None,
+        comparison_categories: Sequence[int] | None = None, target_idx: int | None = None,
+    ) -> NDArray:  # fmt: skip
+        """Maps (B, H, W) in float32, one per picture of a batch (B, C, H, W).
 
         Args:
-            input_tensor: (B, C, H, W), as the model takes them.
             targets: one per picture, as in the package, or class indices; None for each picture's top class.
             aug_smooth: the coarse map is the mean over the CAM's augmentations.
             eigen_smooth: the coarse map is the first principal component.
-            picture: what the segmenter sees, (B,) H x W x 3 in [0, 1]; made from ``input_tensor`` if absent.
-            alpha: with the next two, FinerCAM's, without ``targets``.
-            comparison_categories: FinerCAM's.
-            target_idx: FinerCAM's.
+            alpha: with ``comparison_categories`` and ``target_idx``, FinerCAM's, without ``targets``.
         """
         images = _batch(input_tensor)
         maps, used = layer_maps(
@@ -151,35 +128,24 @@ class Redistributed:
         for i, (low, high) in enumerate(zip(flat.amin(1).tolist(), flat.amax(1).tolist(), strict=True)):
             if high > 0:
                 continue
-            reason = (
-                f"its values, from {low:.3g} to {high:.3g}, are all evidence against the target. See them with "
-                "scale='mass', or ask for another target or layer"
-                if low < 0
-                else "the target does not depend on the layer here. Try another layer"
-            )
-            warnings.warn(
-                f"{type(self.cam).__name__}: the map of picture {i} is blank: {reason}.", UsuWarning, stacklevel=3
-            )
+            reason = "the target does not depend on the layer here. Try another layer"
+            if low < 0:
+                reason = f"its values, from {low:.3g} to {high:.3g}, are all evidence against the target. See them "
+                reason += "with scale='mass', or ask for another target or layer"
+            text = f"{type(self.cam).__name__}: the map of picture {i} is blank: {reason}."
+            warnings.warn(text, UsuWarning, stacklevel=3)
 
 
 def coarse_maps(
-    cam: Any,
-    input_tensor: Tensor,
-    targets: Sequence[Any] | None = None,
-    *,
-    aug_smooth: bool = False,
-    eigen_smooth: bool = False,
-    alpha: float | None = None,
-    comparison_categories: Sequence[int] | None = None,
+    cam: Any, input_tensor: Tensor, targets: Sequence[Any] | None = None, *, aug_smooth: bool = False,
+    eigen_smooth: bool = False, alpha: float | None = None, comparison_categories: Sequence[int] | None = None,
     target_idx: int | None = None,
-) -> list[NDArray]:
+) -> list[NDArray]:  # fmt: skip
     """The CAM's maps at the resolution of its layers, before the package rectifies, scales and resizes them.
 
     Returns one (B, h, w) per target layer, signed and in the package's own units. FullGrad: first |gradient x picture|
     at the picture's resolution, then |gradient x bias| of every layer, each summed over its channels. RefineCAM: its
-    layers one after the other, before they are multiplied.
-
-    The arguments are those of `Redistributed.__call__`.
+    layers one after the other, before they are multiplied. The arguments are those of `Redistributed.__call__`.
     """
     return layer_maps(
         cam, _batch(input_tensor), targets, aug_smooth=aug_smooth, eigen_smooth=eigen_smooth, alpha=alpha,

@@ -31,26 +31,13 @@ class ExplainFunc:
     evaluations: int | None
 
     def __call__(
-        self,
-        model: nn.Module,
-        inputs: Array,
-        targets: Array,
-        *,
-        device: str | None = None,
-        method: str | None = None,
-        img_size: int | None = None,
-        nr_channels: int | None = None,
-    ) -> NDArray:
+        self, model: nn.Module, inputs: Array, targets: Array, *, device: str | None = None, method: str | None = None,
+        img_size: int | None = None, nr_channels: int | None = None,
+    ) -> NDArray:  # fmt: skip
         """(B, 1, H, W), un-normalised: the metric scales if it wants to.
 
-        Args:
-            model: what is explained.
-            inputs: (B, C, H, W).
-            targets: one class per picture.
-            device: where batches go if the model does not tell. Metrics pass it.
-            method: the name in ``xai_methods``, which `quantus.evaluate` always passes; not used.
-            img_size: as in the ``explain_func_kwargs`` of Quantus' tutorials; not used, ``inputs`` tells.
-            nr_channels: as ``img_size``.
+        Metrics pass ``device``, `quantus.evaluate` ``method``, and its tutorials ``img_size`` and ``nr_channels``; none
+        of them is used, because the model and ``inputs`` (B, C, H, W) tell all that is needed.
         """
         images = check.as_tensor("inputs", inputs)
         if images.ndim != 4:
@@ -75,20 +62,15 @@ class ExplainFunc:
 
 
 def explain_func(
-    source: Source | Literal["gradcam"] = "gradcam",
-    *,
-    layer: str | None = None,
-    preset: str | Settings | None = None,
+    source: Source | Literal["gradcam"] = "gradcam", *, layer: str | None = None, preset: str | Settings | None = None,
     evaluations: int | None = None,
-) -> ExplainFunc:
+) -> ExplainFunc:  # fmt: skip
     """An ``explain_func`` for Quantus: a coarse map of a source, upsampled.
 
     Args:
         source: ``"gradcam"``, or any callable (model, images, classes) -> coarse maps (B, h, w).
         layer: where Grad-CAM looks, by name, because Quantus may hand over a copy of the model; None takes the last
             spatial layer.
-        preset: as in `usu.upsample`, or `usu.Settings` for everything else; ``"cell"`` if nothing is said.
-        evaluations: the most model evaluations per picture.
 
     A remark about a map, such as that it is zero because all evidence speaks against the class, is a warning.
 

@@ -22,14 +22,9 @@ OutputTarget: TypeAlias = Callable[[Any], Tensor]
 
 
 def wrap(extractor: Any, *, preset: str | Settings | None = None, evaluations: int | None = None) -> Wrapped:
-    """The extractor, called as before, with its layers' maps redistributed over the picture.
+    """An extractor of ``torchcam.methods``, called as before, with its layers' maps redistributed over the picture.
 
     ``with wrap(GradCAM(model, "layer4")) as cam: maps = cam(285, model(image))``
-
-    Args:
-        extractor: any of ``torchcam.methods``.
-        preset: as in `usu.upsample`, or `usu.Settings` for everything else; ``"cell"`` if nothing is said.
-        evaluations: the most model evaluations per picture and layer.
 
     Guarantees:
         ``normalized=False`` and the default preset: every cell keeps the mass of torchcam's own raw map. The
@@ -50,36 +45,16 @@ class Wrapped:
         self._listening = True
         self._handle = extractor.model.register_forward_pre_hook(self._remember, with_kwargs=True)
 
-    @property
-    def model(self) -> nn.Module:
-        """The model under explanation."""
-        return self.extractor.model  # type: ignore[no-any-return]
-
-    @property
-    def target_names(self) -> list[str]:
-        """The layers."""
-        return self.extractor.target_names  # type: ignore[no-any-return]
-
     def __call__(
-        self,
-        class_idx: int | list[int] | None = None,
-        scores: Any = None,
-        normalized: bool = True,
-        *,
+        self, class_idx: int | list[int] | None = None, scores: Any = None, normalized: bool = True, *,
         targets: OutputTarget | list[OutputTarget] | None = None,
-        comparison_idx: int | list[int] | list[list[int]] | None = None,
-        retain_graph: bool = False,
+        comparison_idx: int | list[int] | list[list[int]] | None = None, retain_graph: bool = False,
         image: Tensor | None = None,
-    ) -> list[Tensor]:
-        """One map (N, H, W) per layer, as of the original.
+    ) -> list[Tensor]:  # fmt: skip
+        """One map (N, H, W) per layer, as of the original, whose arguments these are.
 
         Args:
-            class_idx: one class, or one per picture.
-            scores: the model's output on the batch.
             normalized: each picture's map scaled to [0, 1], as torchcam's users expect; False keeps its mass.
-            targets: torchcam's scalar targets instead of a class.
-            comparison_idx: FinerCAM's.
-            retain_graph: keep the graph of ``scores`` for another call.
             image: the batch; None is what the model was last given.
         """
         images = self._image if image is None else image
@@ -96,9 +71,10 @@ class Wrapped:
             maps = [self._upsampled(part, images, goals) for part in coarse]
         return [_scaled(part) for part in maps] if normalized else maps
 
-    def fuse_cams(self, cams: list[Tensor], target_shape: tuple[int, int] | None = None) -> Tensor:
-        """The layers' maps as one, as the extractor does it."""
-        return self.extractor.fuse_cams(cams, target_shape)  # type: ignore[no-any-return]
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copies ask for these before there is an extractor
+            raise AttributeError(name)
+        return getattr(self.extractor, name)
 
     def enable_hooks(self) -> None:
         """Listen to the model's passes."""

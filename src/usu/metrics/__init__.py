@@ -1,4 +1,11 @@
-"""How good is a pixel map: every metric with its formula, its range and its cost; `METRICS` has them by name."""
+"""How good is a pixel map: every metric with its formula, its range and its cost; `METRICS` has them by name.
+
+What they have in common: ``pixel_map`` is (H, W), higher = more relevant; ``image`` is (C, H, W), as the model takes
+it; ``target`` None is the model's top class, for one more evaluation; ``fill`` takes the place of hidden pixels, all
+channels together (see `usu.fills`); ``link`` says what of the output g is; ``cells`` is the coarse shape (h, w), or
+an integer label per pixel; ``generator`` (or a seed) orders pixels of equal value at random. ``compat="quantus"`` gives
+the number of Quantus; `usu.metrics.quantus_compat` says what differs.
+"""
 
 from usu.metrics.catalogue import METRICS, Case, Metric, by_name
 from usu.metrics.curves import deletion, insertion, irof, pixel_flipping

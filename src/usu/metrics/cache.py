@@ -1,4 +1,4 @@
-"""What is made for one and used by many, and how long it took: so that everybody's time is as if nothing was shared."""
+"""What is made for one and used by many, and how long it took: everybody's time is as if nothing was shared."""
 
 from __future__ import annotations
 

@@ -69,10 +69,12 @@ class Case:
     @property
     def matched(self) -> Case:
         """The same map with the values of the bilinear one, in its own order."""
-        height, width = self.image.shape[-2:]
-        return replace(self, of_map=Memory(), pixel_map=self.of_map.once("matched", lambda: quantile_match(
-            self.pixel_map, interpolate(self.coarse, (height, width), "bilinear"), generator=self.dice("ties")
-        )))  # fmt: skip
+
+        def made() -> NDArray:
+            like = interpolate(self.coarse, (self.image.shape[-2], self.image.shape[-1]), "bilinear")
+            return quantile_match(self.pixel_map, like, generator=self.dice("ties"))
+
+        return replace(self, of_map=Memory(), pixel_map=self.of_map.once("matched", made))
 
     @property
     def lent(self) -> float:
@@ -102,6 +104,38 @@ def _asking(case: Case, metric: Callable[..., Measured]) -> Measured:
     return metric(case.pixel_map, case.image, case.model, case.target, generator=case.dice(metric.__name__))
 
 
+def _beside_coarse(case: Case, metric: Callable[..., float]) -> Measured:
+    return Measured(metric(case.pixel_map, case.coarse))
+
+
+def _needed(case: Case, name: Literal["truth", "segments"]) -> NDArray:
+    found: NDArray | None = getattr(case, name)
+    if found is None:
+        raise ValueError(f"`{name}` must be given for this metric; got None.")
+    return found
+
+
+def _inside(case: Case, metric: Callable[..., float]) -> Measured:
+    return Measured(metric(case.pixel_map, _needed(case, "truth")))
+
+
+def _cell_auroc(case: Case) -> Measured:
+    return Measured(cell_auroc(case.pixel_map, _needed(case, "truth"), case.cells))
+
+
+def _area_iou(case: Case) -> Measured:
+    return Measured(area_iou(case.pixel_map, _needed(case, "truth"), generator=case.dice("ties")))
+
+
+def _seams(case: Case) -> Measured:
+    return Measured(seam_energy(case.pixel_map, case.cells, _needed(case, "segments")))
+
+
+def _halves(case: Case, fill: Fill) -> Measured:
+    measure = partial(half_deletion, case.pixel_map, case.image, case.model, case.cells, case.target)
+    return measure(fill=fill, generator=case.dice(f"half{fill}"))
+
+
 def _end(case: Case, fill: Fill | None) -> float:
     """g of the image (None), or of nothing but its fill: where all curves of a picture start or end."""
 
@@ -116,10 +150,9 @@ def _end(case: Case, fill: Fill | None) -> float:
 def _curve(case: Case, name: str, fill: Fill) -> Measured:
     # asked for outside of the curve, so that their time counts for every curve that has them
     ends = _end(case, None), _end(case, fill)
-    measure = partial(curve, case.pixel_map, case.image, case.model, case.target, fill=fill, ends=ends)
-    return case.of_map.once(
-        (name, fill), lambda: measure(insert=name == "insertion", generator=case.dice(f"{name}{fill}"))
-    )
+    measure = partial(curve, case.pixel_map, case.image, case.model, case.target, insert=name == "insertion")
+    dice = case.dice(f"{name}{fill}")
+    return case.of_map.once((name, fill), lambda: measure(fill=fill, generator=dice, ends=ends))
 
 
 def _both_curves(case: Case, fill: Fill) -> Measured:
@@ -127,43 +160,12 @@ def _both_curves(case: Case, fill: Fill) -> Measured:
     return Measured(shown.value - hidden.value, shown.evaluations + hidden.evaluations)
 
 
-def _halves(case: Case, fill: Fill) -> Measured:
-    return half_deletion(
-        case.pixel_map, case.image, case.model, case.cells, case.target, fill=fill, generator=case.dice(f"half{fill}")
-    )
-
-
 def _infidelity(case: Case, scaling: Literal["optimal", "raw"], fill: Fill) -> Measured:
     # the model's answers do not depend on the map, so thirty maps of a picture share them
-    changes = case.of_picture.once(
-        ("blocks", fill),
-        lambda: block_changes(case.image, case.model, case.target, fill=fill, generator=case.dice(f"blocks{fill}")),
-    )
+    dice = case.dice(f"blocks{fill}")
+    ask = partial(block_changes, case.image, case.model, case.target, fill=fill, generator=dice)
+    changes = case.of_picture.once(("blocks", fill), ask)
     return Measured(infidelity_of(case.pixel_map, changes, scaling=scaling), changes.evaluations)
-
-
-def _seams(case: Case) -> Measured:
-    if case.segments is None:
-        raise ValueError("`segments` must be given for seam energy; got None.")
-    return Measured(seam_energy(case.pixel_map, case.cells, case.segments))
-
-
-def _inside(case: Case, metric: Callable[..., float]) -> Measured:
-    if case.truth is None:
-        raise ValueError("`truth` must be given for metrics against an outline; got None.")
-    return Measured(metric(case.pixel_map, case.truth))
-
-
-def _cell_auroc(case: Case) -> Measured:
-    return _inside(case, partial(cell_auroc, cells=case.cells))
-
-
-def _area_iou(case: Case) -> Measured:
-    return _inside(case, partial(area_iou, generator=case.dice("ties")))
-
-
-def _beside_coarse(case: Case, metric: Callable[..., float]) -> Measured:
-    return Measured(metric(case.pixel_map, case.coarse))
 
 
 def _filling(fill: Fill, suffix: str = "") -> tuple[Metric, ...]:
@@ -179,9 +181,8 @@ def _filling(fill: Fill, suffix: str = "") -> tuple[Metric, ...]:
 
 def _matched(metric: Metric) -> Metric:
     """After the map got the bilinear map's values in its own order, for metrics that magnitudes decide."""
-    return replace(
-        metric, name=metric.name + _MATCHED, scale_invariant=True, measure=lambda case: metric.measure(case.matched)
-    )
+    name = metric.name + _MATCHED
+    return replace(metric, name=name, scale_invariant=True, measure=lambda case: metric.measure(case.matched))
 
 
 _FILLED = _filling("mean")
@@ -209,21 +210,6 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-def metric_table() -> str:
-    """What every metric declares, as the Markdown table of the documentation.
-
-    >>> print(metric_table().splitlines()[2])
-    | `half-deletion` | higher | -1 to 1 | yes | 2 |  |
-    """
-    rows = [["metric", "better", "range", "scale-invariant", "evaluations", "needs an outline"]]
-    for metric in METRICS:
-        reach = f"{metric.low:g} to {metric.high:g}" if metric.high < _INF else f"from {metric.low:g}"
-        invariant, outline = ("yes" if flag else "" for flag in (metric.scale_invariant, metric.needs_truth))
-        rows.append([f"`{metric.name}`", metric.better, reach, invariant, str(metric.evaluations), outline])
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
-
-
 @cache
 def by_name(name: str) -> Metric:
     """The metric of that name; ``"half-deletion:noise"`` is half deletion with another fill than the mean colour.
@@ -241,7 +227,5 @@ def by_name(name: str) -> Metric:
         if metric.name == plain:
             return _matched(metric)
     known = ", ".join(metric.name for metric in METRICS)
-    raise ValueError(
-        f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; of the first five also as in "
-        f"half-deletion:noise, and all of them with {_MATCHED} at the end."
-    )
+    more = f"of the first five also as in half-deletion:noise, and all of them with {_MATCHED} at the end"
+    raise ValueError(f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; {more}.")

@@ -19,25 +19,14 @@ STEPS = 8
 
 
 def deletion(
-    pixel_map: Array,
-    image: Array,
-    model: Model,
-    target: Target = None,
-    *,
-    fill: Fill = "mean",
-    steps: int = STEPS,
-    link: Link = "probability",
-    generator: torch.Generator | int = 0,
-) -> Measured:
+    pixel_map: Array, image: Array, model: Model, target: Target = None, *,
+    fill: Fill = "mean", steps: int = STEPS, link: Link = "probability", generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
     """Area under g(image without its fraction q of most relevant pixels), q from 0 to 1, by the trapezoid rule.
 
     Args:
-        pixel_map: (H, W), higher = more relevant.
-        image: (C, H, W), as the model takes it.
-        fill: what takes the pixels' place, all channels together; see `usu.fills`.
         steps: q = 0, 1/steps, ..., 1, each rounded to a whole number of pixels. The default, 8, is that of the tables:
             the numbers of 16 or 64 steps are others, so compare equal steps.
-        generator: orders pixels of equal value at random.
 
     Guarantees:
         Lower is better. In [0, 1] for probabilities, and not normalised: an image the model is unsure of has a small
@@ -54,16 +43,9 @@ def deletion(
 
 
 def insertion(
-    pixel_map: Array,
-    image: Array,
-    model: Model,
-    target: Target = None,
-    *,
-    fill: Fill = "mean",
-    steps: int = STEPS,
-    link: Link = "probability",
-    generator: torch.Generator | int = 0,
-) -> Measured:
+    pixel_map: Array, image: Array, model: Model, target: Target = None, *,
+    fill: Fill = "mean", steps: int = STEPS, link: Link = "probability", generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
     """Area under g(fill showing the fraction q of most relevant pixels), q from 0 to 1; settings as in `deletion`.
 
     Guarantees:
@@ -95,25 +77,14 @@ def curve(
 
 
 def pixel_flipping(
-    pixel_map: Array,
-    image: Array,
-    model: Model,
-    target: Target = None,
-    *,
-    fill: Fill | quantus_compat.QuantusFill | None = None,
-    steps: int = 32,
-    compat: Literal["quantus"] | None = None,
-    link: Link = "probability",
-    generator: torch.Generator | int = 0,
-) -> Measured:
+    pixel_map: Array, image: Array, model: Model, target: Target = None, *,
+    fill: Fill | quantus_compat.QuantusFill | None = None, steps: int = 32, compat: Literal["quantus"] | None = None,
+    link: Link = "probability", generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
     """Area under g after 1, 2, ..., n = ``steps`` steps, per step: Σ_k (f_k + f_k+1) / 2 / (n - 1), k from 1 to n - 1.
 
     Each step fills the next 1/n of the pixels, the most relevant first (Bach et al., 2015). The untouched image is not
-    on the curve; `deletion` has it.
-
-    Args:
-        fill: None is ``"mean"``, and ``"black"`` with ``compat``.
-        compat: ``"quantus"`` gives the number of Quantus; `usu.metrics.quantus_compat` says what differs.
+    on the curve; `deletion` has it. Fill None is ``"mean"``, and ``"black"`` with ``compat``.
 
     Guarantees:
         Those of `deletion`, but for ``steps`` evaluations (one more if ``target`` is None) and a ``curve`` of as many.
@@ -135,31 +106,18 @@ def pixel_flipping(
 
 
 def irof(
-    pixel_map: Array,
-    image: Array,
-    model: Model,
-    target: Target = None,
-    *,
-    segments: Array | tuple[int, int] | None = None,
-    fill: Fill = "mean",
-    link: Link = "probability",
-    compat: Literal["quantus"] | None = None,
-    generator: torch.Generator | int = 0,
-) -> Measured:
+    pixel_map: Array, image: Array, model: Model, target: Target = None, *,
+    segments: Array | tuple[int, int] | None = None, fill: Fill = "mean", link: Link = "probability",
+    compat: Literal["quantus"] | None = None, generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
     """Area over the curve f_k / f_0, clipped to [0, 1], k = 0 to K segments removed, the most relevant first.
 
     Iterative removal of features (Rieger and Hansen, 2020): the relevance of a segment is the mean of the map over it.
 
     Args:
-        pixel_map: (H, W), higher = more relevant.
-        image: (C, H, W), as the model takes it.
-        segments: what is removed at a time: the shape of a grid (rows, columns), or any label map (H, W). None is a
-            grid of 14 x 14 blocks (of single pixels along a side shorter than that): on purpose not the superpixels a
-            scorer may have used, which would let a map be judged by the segments it was made of.
-        fill: what takes a segment's place; see `usu.fills`.
+        segments: what is removed at a time: a grid (rows, columns), or a label map (H, W). None is 14 x 14 blocks (of
+            single pixels along a shorter side), not superpixels: no map is judged by the segments it was made of.
         link: of something positive; the (log-)odds of a class have no meaningful ratio.
-        compat: ``"quantus"`` gives the number of Quantus; `usu.metrics.quantus_compat` says what differs.
-        generator: orders segments of equal relevance at random.
 
     Guarantees:
         Higher is better. In [0, 1], but for ``compat``. Multiplying the map by a positive number or adding one changes
@@ -173,16 +131,14 @@ def irof(
     """
     quantus = quantus_compat.wanted(compat)
     field, asked, image, spent = prepared(pixel_map, image, model, target, link)
-    height, width = field.shape
+    size = tuple(field.shape)
     if segments is None:
-        segments = quantus_compat.slic_segments(image) if quantus else (min(14, height), min(14, width))
-    labels, count = dense_cells(segments, (height, width), "segments")
+        segments = quantus_compat.slic_segments(image) if quantus else (min(14, size[0]), min(14, size[1]))
+    labels, count = dense_cells(segments, size, "segments")
     best_first = ranking(group_means(field, labels, count), generator)
-    place = best_first.argsort()
-    order = place[labels.flatten()].argsort(stable=True)
+    order = best_first.argsort()[labels.flatten()].argsort(stable=True)
     removed = torch.bincount(labels.flatten(), minlength=count)[best_first].cumsum(0)
-    counts = torch.cat([removed.new_zeros(1), removed])
-    values = walk(asked, image, filled(image, fill), order, counts)
+    values = walk(asked, image, filled(image, fill), order, torch.cat([removed.new_zeros(1), removed]))
     if values[0] <= 0:
         raise ValueError(f"`link` must give the image a positive value; got {float(values[0]):.4g}.")
     ratios = values / values[0]

@@ -57,9 +57,7 @@ def mass_imbalance(pixel_map: ArrayT, truth: Array, cells: Array | tuple[int, in
     """Δ⁻_k = max(0, Σ A* - Σ Ã) and Δ⁺_k = max(0, Σ Ã - Σ A*) over each cell, (..., K).
 
     Args:
-        pixel_map: (..., *lattice).
-        truth: like ``pixel_map``.
-        cells: integer labels over the lattice, or a grid (h, w).
+        cells: integer labels over the lattice (any number of dimensions), or a grid (h, w).
 
     Guarantees:
         For non-negative maps Σ α ≥ Δ⁺ and Σ β ≥ Δ⁻ in every cell; both vanish for a map that satisfies D1 when the

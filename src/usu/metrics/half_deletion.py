@@ -14,27 +14,13 @@ from usu.types import Array
 
 
 def half_deletion(
-    pixel_map: Array,
-    image: Array,
-    model: Model,
-    cells: Array | tuple[int, int],
-    target: Target = None,
-    *,
-    fill: Fill = "mean",
-    link: Link = "probability",
-    generator: torch.Generator | int = 0,
-) -> Measured:
+    pixel_map: Array, image: Array, model: Model, cells: Array | tuple[int, int], target: Target = None, *,
+    fill: Fill = "mean", link: Link = "probability", generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
     """drop(top half of every cell filled) - drop(bottom half filled) = g(bottom filled) - g(top filled).
 
     Both images lose the same number of pixels in every cell, so only what the map says inside of cells plays a part.
     Of an odd number of pixels the middle one belongs to neither half.
-
-    Args:
-        pixel_map: (H, W), higher = more relevant.
-        image: (C, H, W), as the model takes it.
-        cells: the shape (h, w) of the coarse map, or any label map (H, W).
-        fill: what takes the pixels' place; see `usu.fills`.
-        generator: orders pixels of equal value at random, so that a map constant in its cells expects 0.
 
     Guarantees:
         Higher is better, 0 is chance. In [-1, 1] for probabilities. Only the order inside each cell matters: any

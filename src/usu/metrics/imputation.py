@@ -1,8 +1,8 @@
-"""Noisy linear imputation: missing pixels become what their neighbours say, and a little noise.
+"""Noisy linear imputation, the fill of ROAD (Rong et al., 2022): missing pixels become what their neighbours say, and a
+little noise, so that a removed region leaves neither an edge nor its shape behind.
 
-The fill of ROAD (Rong et al., 2022): a removed region leaves neither an edge nor its shape behind, so that the model
-judges what is gone and not the hole. The equations are solved by conjugate gradients with one multigrid V-cycle as
-preconditioner: about ten steps whatever the size of the holes, in memory a few times the image's.
+The equations are solved by conjugate gradients with one multigrid V-cycle as preconditioner: about ten steps whatever
+the size of the holes, in memory a few times the image's.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ _MOST_STEPS = 200
 def noisy_linear(image: ArrayT, keep: Array, *, noise: float = 0.01, generator: torch.Generator | int = 0) -> ArrayT:
     """Every missing pixel is the mean of its 8 neighbours, direct ones 1/6, diagonal ones 1/12; then noise is added.
 
-    12 x_i = Σ_direct 2 x_j + Σ_diagonal x_j for every i that is missing; at the border, over the neighbours there are.
+    12 x_i = Σ_direct 2 x_j + Σ_diagonal x_j for every missing i; at the border, over the neighbours there are.
 
     Args:
-        image: (C, H, W) or (H, W).
         keep: (H, W) booleans, True where the pixel is known; at least one.
-        noise: standard deviation of the Gaussian noise on missing pixels, in the units of the image.
-        generator: a torch generator to draw the noise from, or a seed.
+        noise: its standard deviation, in the units of the image.
 
     Guarantees:
         Known pixels are untouched. Without noise every missing pixel lies between the smallest and the largest known

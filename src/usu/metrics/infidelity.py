@@ -26,34 +26,21 @@ SIDES = (1 / 16, 1 / 8, 1 / 4, 3 / 8)
 
 
 def infidelity(
-    pixel_map: Array,
-    image: Array,
-    model: Model,
-    target: Target = None,
-    *,
-    blocks: int = 200,
-    sides: Sequence[float] = SIDES,
-    fill: Fill | Literal["black", "white"] | None = None,
-    link: Link = "logit",
-    scaling: Literal["optimal", "raw"] | None = None,
-    compat: Literal["quantus"] | None = None,
-    patch_sizes: Sequence[int] = (4,),
-    generator: torch.Generator | int = 0,
-) -> Measured:
+    pixel_map: Array, image: Array, model: Model, target: Target = None, *, blocks: int = 200,
+    sides: Sequence[float] = SIDES, fill: Fill | Literal["black", "white"] | None = None, link: Link = "logit",
+    scaling: Literal["optimal", "raw"] | None = None, compat: Literal["quantus"] | None = None,
+    patch_sizes: Sequence[int] = (4,), generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
     """min_β E[(βu - v)²] / E[v²] = 1 - E[uv]² / (E[u²] E[v²]), u_i = Σ of the map in block i, v_i = g - g without it.
 
     Args:
-        pixel_map: (H, W), higher = more relevant.
-        image: (C, H, W), as the model takes it.
-        blocks: how many random squares are taken out, one at a time. They know nothing of cells or segments.
+        blocks: random squares, taken out one at a time; uniform, whatever the cells or segments. Fill None is
+            ``"mean"``, and ``"black"`` with ``compat``.
         sides: their sides as shares of the image's shorter side, at most 1, equally often; at least one pixel.
-        fill: what takes a block's place; see `usu.fills`. None is ``"mean"``, and ``"black"`` with ``compat``.
-        link: what of the output is compared. An attribution is a sum, and logits are what adds up.
+        link: logits, because an attribution is a sum and they are what adds up.
         scaling: ``"optimal"`` (None) gives the map the scale that suits it best; ``"raw"`` is E[(u - v)²], which
             grows with the square of the map: a map divided by its maximum is rewarded for being spiky.
-        compat: ``"quantus"`` gives the number of Quantus; `usu.metrics.quantus_compat` says what differs.
         patch_sizes: sides of Quantus' patches in pixels (``compat`` only); they must divide the image's sides.
-        generator: draws the positions of the blocks, uniformly.
 
     Guarantees:
         Lower is better. Scaling ``"optimal"``: in [0, 1], the same for the map times any number but 0; a map of zeros
@@ -83,19 +70,14 @@ def infidelity(
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Squares inside an image: block i is ``side[i]`` pixels wide, from row ``top[i]``, column ``left[i]``."""
+    """Squares inside an image: block i is ``side[i]`` wide, from ``top[i]`` and ``left[i]``; (n,) whole numbers."""
 
-    #: (n,) whole numbers on the CPU.
     top: Tensor
     left: Tensor
     side: Tensor
 
     def sums(self, field: Tensor) -> Tensor:
-        """Σ of a field (H, W) over each block: (n,). Four values of the running sums each, however large the blocks.
-
-        >>> Blocks(torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([2, 1])).sums(torch.ones(2, 2).double())
-        tensor([4., 1.], dtype=torch.float64)
-        """
+        """Σ of a field (H, W) over each block: (n,). Four values of the running sums each, however large the blocks."""
         total = torch.nn.functional.pad(field.double().cumsum(0).cumsum(1), (1, 0, 1, 0))
         bottom, right = self.top + self.side, self.left + self.side
         return total[bottom, right] - total[self.top, right] - total[bottom, self.left] + total[self.top, self.left]
@@ -113,11 +95,7 @@ class Blocks:
 def random_blocks(
     size: tuple[int, int], count: int, *, sides: Sequence[float] = SIDES, generator: torch.Generator
 ) -> Blocks:
-    """``count`` blocks inside an image of ``size`` (H, W): each side equally often (in turns), positions uniform.
-
-    >>> random_blocks((32, 64), 4, generator=torch.Generator().manual_seed(0)).side
-    tensor([ 2,  4,  8, 12])
-    """
+    """``count`` blocks inside an image of ``size`` (H, W): each side equally often (in turns), positions uniform."""
     check.whole_number("blocks", count, least=1)
     if not sides:
         raise ValueError("`sides` must name at least one size; got none.")
@@ -144,16 +122,9 @@ class BlockChanges:
 
 
 def block_changes(
-    image: Array,
-    model: Model,
-    target: Target = None,
-    *,
-    blocks: int = 200,
-    sides: Sequence[float] = SIDES,
-    fill: Fill = "mean",
-    link: Link = "logit",
-    generator: torch.Generator | int = 0,
-) -> BlockChanges:
+    image: Array, model: Model, target: Target = None, *, blocks: int = 200, sides: Sequence[float] = SIDES,
+    fill: Fill = "mean", link: Link = "logit", generator: torch.Generator | int = 0,
+) -> BlockChanges:  # fmt: skip
     """Ask the model about random blocks, once for all maps of an image; settings as in `infidelity`.
 
     Guarantees:
@@ -173,8 +144,6 @@ def infidelity_of(pixel_map: Array, changes: BlockChanges, *, scaling: Literal["
 
     >>> two = Blocks(torch.tensor([0, 0]), torch.tensor([0, 1]), torch.tensor([1, 1]))
     >>> changes = BlockChanges(two, torch.tensor([1.0, 0.0]).double(), (1, 2), evaluations=3)
-    >>> infidelity_of(torch.tensor([[3.0, 0.0]]), changes)
-    0.0
     >>> infidelity_of(torch.tensor([[3.0, 0.0]]), changes, scaling="raw")  # (2² + 0²) / 2
     2.0
     """

@@ -12,14 +12,13 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.metrics.maps import checked_map, checked_truth, dense_cells, ranking, share_inside
-from usu.types import Array, NDArray
+from usu.types import Array
 
 
 def concentration(pixel_map: Array, truth: Array) -> float:
     """Σ_{x in T} |Ã(x)| / Σ_x |Ã(x)|: the share of the map's mass inside the object, of either sign.
 
-    The paper's "attribution concentration", which it does not write down. For the positive part alone see
-    `energy_in_mask`.
+    The paper's "attribution concentration", which it does not write down.
 
     Guarantees:
         In [0, 1], higher is better. The scale of the map changes nothing, nor does its sign; adding a constant does. A
@@ -51,8 +50,7 @@ def pointing_game(pixel_map: Array, truth: Array, *, tolerance: float = 0) -> fl
     """P(x in T) for x drawn from the pixels of the highest value: 1 is a hit, 0 a miss (Zhang et al. 2016).
 
     Args:
-        tolerance: a pixel at most this far from the object, measured between centres in pixels, is a hit too. The
-            original game allows 15 on images of full size.
+        tolerance: a pixel at most this far from the object, between centres, is a hit too; 15 in the original game.
 
     Guarantees:
         In [0, 1], higher is better. Several highest pixels count by the share of them that hits: a constant map gets
@@ -60,8 +58,6 @@ def pointing_game(pixel_map: Array, truth: Array, *, tolerance: float = 0) -> fl
 
     >>> pointing_game(np.array([[5.0, 5.0, 1.0]]), np.array([[0, 1, 0]]))  # one of two
     0.5
-    >>> pointing_game(np.array([[5.0, 1.0, 1.0]]), np.array([[0, 1, 0]]), tolerance=1)
-    1.0
     """
     field, inside = _pair(pixel_map, truth)
     if check.real_number("tolerance", tolerance, least=0) > 0:
@@ -95,9 +91,6 @@ def iou(pixel_map: Array, truth: Array) -> float:
 def area_iou(pixel_map: Array, truth: Array, *, generator: torch.Generator | int = 0) -> float:
     """|S ∩ T| / |S ∪ T| with S the |T| highest pixels: the threshold is set by the object's area, not by its place.
 
-    Args:
-        generator: a seed, or a generator to draw from: pixels of equal value are taken in a random order.
-
     Guarantees:
         In [0, 1], higher is better; with p the area share, a random order gets about p / (2 - p). Any increasing
         function of the map changes nothing. One sort.
@@ -118,9 +111,7 @@ def cell_auroc(pixel_map: Array, truth: Array, cells: Array | tuple[int, int], *
     of all cells count alike, which is the mean of the AUROC of each cell weighted by its number of pairs.
 
     Args:
-        truth: where no cell holds both sides the answer is NaN.
-        cells: the coarse shape (h, w), or an integer label per pixel (H, W).
-        least: only cells with at least this many pixels on either side count.
+        least: only cells with at least this many pixels on either side count; NaN where there is none.
 
     Guarantees:
         In [0, 1], higher is better, 0.5 is chance: exactly for nearest-neighbour and any map that is constant in every
@@ -131,6 +122,8 @@ def cell_auroc(pixel_map: Array, truth: Array, cells: Array | tuple[int, int], *
     >>> cell_auroc(pixel_map, np.array([[1, 0, 1, 0]]), (1, 2))  # right on the left, tied on the right
     0.75
     """
+    from scipy.stats import rankdata
+
     field, inside = (one.numpy().ravel() for one in _pair(pixel_map, truth, needed=False))
     check.whole_number("least", least, least=1)
     labels, count = dense_cells(cells, tuple(pixel_map.shape))
@@ -141,23 +134,12 @@ def cell_auroc(pixel_map: Array, truth: Array, cells: Array | tuple[int, int], *
     pairs = (within * without)[straddles].sum()
     if pairs == 0:
         return float("nan")
+    # ranks of all pixels, cell by cell and by value inside of a cell, less the pixels of the cells before
+    levels = np.unique(field, return_inverse=True)[1].reshape(-1)
+    ranks = rankdata(cell * len(field) + levels) - (np.cumsum(within + without) - within - without)[cell]
     # Mann and Whitney: the ranks of the inside pixels, less what they would have alone
-    ranks = np.bincount(cell[inside], _ranks(field, cell)[inside], count)
-    won = ranks - within * (within + 1) / 2
+    won = np.bincount(cell[inside], ranks[inside], count) - within * (within + 1) / 2
     return float(won[straddles].sum() / pairs)
-
-
-def _ranks(values: NDArray, cell: NDArray) -> NDArray:
-    """The rank of each pixel in its own cell, from 1 on; equal values share the mean of their ranks."""
-    order = np.lexsort((values, cell))
-    ordered, owner = values[order], cell[order]
-    starts = np.concatenate([[True], (ordered[1:] != ordered[:-1]) | (owner[1:] != owner[:-1])])
-    first = np.flatnonzero(starts)  # of each run of equal values
-    length = np.diff(first, append=len(values))
-    before = np.searchsorted(owner, owner[first])  # pixels of the cells before
-    ranks = np.empty(len(values))
-    ranks[order] = np.repeat(first - before + (length + 1) / 2, length)
-    return ranks
 
 
 def _pair(pixel_map: Array, truth: Array, *, needed: bool = True) -> tuple[Tensor, Tensor]:

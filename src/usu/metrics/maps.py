@@ -26,14 +26,7 @@ def checked_map(pixel_map: Array, size: tuple[int, ...] | None = None) -> Tensor
 def checked_truth(truth: Array, size: tuple[int, ...], *, needed: bool = True, like: str = "`pixel_map`") -> Tensor:
     """The object as booleans (H, W) on the CPU, True = inside; booleans, or the numbers 0 and 1.
 
-    Args:
-        truth: (H, W).
-        size: of the map it is compared with.
-        needed: refuse a truth without a single pixel. A truth of every pixel is welcome: everything is a hit.
-        like: what has that size, for the error.
-
-    >>> checked_truth(np.array([[0, 1]]), (1, 2))
-    tensor([[False,  True]])
+    ``needed`` refuses a truth without a single pixel; ``like`` is what has that ``size``, for the error.
     """
     given = check.any_tensor("truth", truth).detach().cpu()
     if tuple(given.shape) != tuple(size):
@@ -49,11 +42,7 @@ def checked_truth(truth: Array, size: tuple[int, ...], *, needed: bool = True, l
 
 
 def share_inside(weight: Tensor, inside: Tensor) -> float:
-    """Σ_inside weight / Σ weight of non-negative weights; no weight at all gets what equal weights get: the area share.
-
-    >>> share_inside(torch.tensor([2.0, 1.0, 1.0]), torch.tensor([False, True, True]))
-    0.5
-    """
+    """Σ_inside weight / Σ weight of non-negative weights; no weight at all gets the area share, as equal weights do."""
     peak = weight.max()
     # in units of the peak, so that neither tiny nor huge maps leave the range of float64
     even = weight / peak if peak > 0 else torch.ones_like(weight)
@@ -69,40 +58,26 @@ def checked_grid(
     try:
         h, w = (check.whole_number(name, n, least=1, most=most) for n, most in zip(cells, size, strict=True))
     except (TypeError, ValueError):
-        raise ValueError(
-            f"`{name}` must be a label per pixel, or the shape (h, w) of a grid, from 1 x 1 to {height} x {width}; got "
-            f"{cells!r}."
-        ) from None
+        wanted = f"a label per pixel, or the shape (h, w) of a grid, from 1 x 1 to {height} x {width}"
+        raise ValueError(f"`{name}` must be {wanted}; got {cells!r}.") from None
     return Grid((h, w), (height, width), device or torch.device("cpu"))
 
 
 def checked_cells(cells: Array | tuple[int, int], size: tuple[int, ...], name: str = "cells") -> Tensor:
-    """The cell of each pixel (H, W), on the CPU: of a regular grid where ``cells`` is a shape (h, w), else as given.
-
-    >>> checked_cells((1, 2), (1, 5))
-    tensor([[0, 0, 1, 1, 1]])
-    """
+    """The cell of each pixel (H, W), on the CPU: of a regular grid where ``cells`` is a shape (h, w), else as given."""
     if isinstance(cells, (np.ndarray, Tensor)):
         return check.labels(name, cells, size=size, least=None).cpu()
     return checked_grid(cells, size, name).labels()
 
 
 def dense_cells(cells: Array | tuple[int, int], size: tuple[int, ...], name: str = "cells") -> tuple[Tensor, int]:
-    """`checked_cells` numbered from 0 without gaps, and how many there are.
-
-    >>> dense_cells(np.array([[7, 7, -1]]), (1, 3))
-    (tensor([[1, 1, 0]]), 2)
-    """
+    """`checked_cells` numbered from 0 without gaps, and how many there are."""
     known, dense = checked_cells(cells, size, name).unique(return_inverse=True)
     return dense, len(known)
 
 
 def group_means(field: Tensor, labels: Tensor, count: int) -> Tensor:
-    """The mean of a field over each label; exactly the common value where there is one, so that ties stay ties.
-
-    >>> group_means(torch.tensor([0.1, 0.1, 0.1, 0.1]), torch.tensor([0, 0, 0, 1]), 2).unique().numel()
-    1
-    """
+    """The mean of a field over each label; exactly the common value where there is one, so that ties stay ties."""
     groups, fields = Labels(labels, count), field[None]
     means = groups.total(fields) / groups.sizes
     return means.clamp(-groups.peak(-fields), groups.peak(fields))[0]
@@ -112,9 +87,6 @@ def ranking(field: Tensor, generator: torch.Generator | int) -> Tensor:
     """Pixel indices (H·W,), the most relevant first; pixels of equal value come in a random order.
 
     Without the shuffle a constant map would be read from the top left, and score as if it meant something.
-
-    >>> ranking(torch.tensor([[0.1, 0.7], [0.5, 0.3]]), 0).tolist()
-    [1, 2, 3, 0]
     """
     drawn = check.generator("generator", generator)
     shuffled = torch.randperm(field.numel(), generator=drawn, device=drawn.device).cpu()

@@ -86,20 +86,16 @@ def _masses(field: Tensor, coarse: Array, cells: Array | None, coarse_is: str) -
     partition: Partition
     if cells is None:
         if values.ndim != 2 or any(few > many for few, many in zip(values.shape, field.shape, strict=True)):
-            raise ValueError(
-                f"`coarse` must be one map, h x w, no larger than `pixel_map` ({check.shape(field)}); got "
-                f"{check.shape(values)}. For cells that are no grid pass `cells`."
-            )
+            needed = f"one map, h x w, no larger than `pixel_map` ({check.shape(field)}), or have `cells`"
+            raise ValueError(f"`coarse` must be {needed}; got {check.shape(values)}.")
         (h, w), (height, width) = values.shape, field.shape
         partition = Grid((h, w), (height, width), field.device)
     else:
         labels = check.labels("cells", cells, size=field.shape).cpu()
         if values.ndim != 1:
             raise ValueError(f"`coarse` must hold one value per cell, (K,), beside `cells`; got {check.shape(values)}.")
-        if int(labels.max()) >= len(values):
-            raise ValueError(
-                f"`cells` must be labels 0 to {len(values) - 1}, one per value of `coarse`; got {int(labels.max())}."
-            )
+        if (last := int(labels.max())) >= len(values):
+            raise ValueError(f"`cells` must be labels 0 to {len(values) - 1}, one per value of `coarse`; got {last}.")
         partition = Labels(labels, len(values))
     check.finite("coarse", values)
     wanted = values.flatten() * (partition.sizes if coarse_is == "density" else 1)

@@ -19,31 +19,17 @@ from usu.types import Array, NDArray
 
 
 def monotonicity_correlation(
-    pixel_map: Array,
-    image: Array,
-    model: Model,
-    target: Target = None,
-    *,
-    fill: Fill | quantus_compat.QuantusFill | None = None,
-    steps: int = 32,
-    samples: int = 1,
-    compat: Literal["quantus"] | None = None,
-    link: Link = "probability",
-    generator: torch.Generator | int = 0,
-) -> Measured:
+    pixel_map: Array, image: Array, model: Model, target: Target = None, *,
+    fill: Fill | quantus_compat.QuantusFill | None = None, steps: int = 32, samples: int = 1,
+    compat: Literal["quantus"] | None = None, link: Link = "probability", generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
     """Spearman's correlation of |attribution| with (g(image) - g(image with the group filled))², over groups.
 
     The groups are ``steps`` runs of consecutive ranks of |attribution|, of equal size to a pixel; each is filled alone,
-    all channels together, and stands for its mean |attribution|.
+    and stands for its mean |attribution|. Fill None is ``"mean"``, and ``"uniform"`` with ``compat``.
 
     Args:
-        pixel_map: (H, W); its absolute value counts.
-        image: (C, H, W), as the model takes it.
-        fill: what takes the group's place; see `usu.fills`. None is ``"mean"``, and ``"uniform"`` with ``compat``.
-        steps: the number of groups.
         samples: random fills per group, whose squared changes are averaged; only ``"uniform"`` has more than one.
-        compat: ``"quantus"`` gives the number of Quantus; `usu.metrics.quantus_compat` says what differs.
-        generator: orders pixels of equal value at random (not with ``compat``).
 
     Guarantees:
         Higher is better. In [-1, 1]. 0 where no correlation exists, for a constant map or a model that sees no

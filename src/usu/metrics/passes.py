@@ -18,11 +18,7 @@ from usu.types import Array, NDArray
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """A number, what it cost, and the curve it sums up.
-
-    >>> float(Measured(0.25, evaluations=3))
-    0.25
-    """
+    """A number, what it cost, and the curve it sums up."""
 
     value: float
     #: Images passed through the model.
@@ -73,11 +69,6 @@ def walk(
 
     With ``insert`` it is the filled image on which they are shown. An order of H·W entries ranks pixels, whose
     channels go together; one of C·H·W entries ranks every value of the image by itself.
-
-    >>> total = engine(lambda batch: batch.sum((1, 2, 3))[:, None], target=0)
-    >>> image, order = torch.tensor([[[1.0, 2.0, 4.0]]]), torch.tensor([2, 1, 0])
-    >>> walk(total, image, torch.zeros(1, 1, 3), order, torch.tensor([0, 1, 2])).tolist()
-    [7.0, 3.0, 1.0]
     """
     # where every value stands in the order, so that any row of the walk is one comparison
     rank = torch.empty(len(order), dtype=torch.int32, device=image.device)
@@ -94,19 +85,11 @@ def walk(
 
 
 def cuts(pixels: int, steps: int, least: int = 1) -> Tensor:
-    """How many pixels the fractions 0, 1/steps, ..., 1 are: whole numbers, the halves rounded up.
-
-    >>> cuts(10, 4).tolist()
-    [0, 3, 5, 8, 10]
-    """
+    """How many pixels the fractions 0, 1/steps, ..., 1 are: whole numbers, the halves rounded up."""
     steps = check.whole_number("steps", steps, least=least, most=pixels)
     return (torch.arange(steps + 1) * 2 * pixels + steps) // (2 * steps)
 
 
 def area(values: Tensor, fractions: Tensor) -> float:
-    """∫ values d(fractions) by the trapezoid rule.
-
-    >>> area(torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.5, 1.0]))
-    0.25
-    """
+    """∫ values d(fractions) by the trapezoid rule."""
     return float((values[1:] + values[:-1]).double() @ fractions.diff().double() / 2)

@@ -16,11 +16,6 @@ def quantile_match(pixel_map: ArrayT, like: Array, *, generator: torch.Generator
     A metric that looks at magnitudes rewards a histogram as much as a ranking. Matched to one map, say bilinear's, all
     maps have its values and differ in where they put them.
 
-    Args:
-        pixel_map: (H, W).
-        like: as large; its place values do not matter.
-        generator: a seed, or a generator to draw from: pixels of equal value are ranked in a random order.
-
     Guarantees:
         Exactly the values of ``like`` in its dtype, in the library and on the device of ``pixel_map``. A higher pixel
         never comes out lower. Matching twice is matching once, bit for bit and for any seed. Any increasing function

@@ -62,11 +62,10 @@ def flips(
     """Of pixel flipping: the values (C·H·W,), the most relevant first, and the image after the last step."""
     order = torch.from_numpy(np.argsort(-_values(pixel_map, len(image), steps)))
     flat = image.detach().cpu().double().flatten()
-    if fill == "mean":
-        levels = falling_means(flat, flat[order].reshape(steps, -1).sum(1), len(order) // steps)
-    else:
-        levels = _levels(image, fill, steps, generator)
-    flat[order] = levels.repeat_interleave(len(order) // steps)
+    size = len(order) // steps
+    gone = flat[order].reshape(steps, size).sum(1)
+    levels = falling_means(flat, gone, size) if fill == "mean" else _levels(image, fill, steps, generator)
+    flat[order] = levels.repeat_interleave(size)
     return order, flat.reshape(image.shape).to(image)
 
 
@@ -104,21 +103,14 @@ class PatchChanges:
     def pairs(self, pixel_map: Array) -> list[tuple[Tensor, Tensor]]:
         """Per size u and v, (n,) each: u_k = Σ of map · taken over the first k patches."""
         field = checked_map(pixel_map, tuple(self.taken[0].shape))
-        return [
-            (_patches(field * taken, side).sum(1).cumsum(0), values)
-            for side, taken, values in zip(self.sizes, self.taken, self.values, strict=True)
-        ]
+        each = zip(self.sizes, self.taken, self.values, strict=True)
+        return [(_patches(field * taken, side).sum(1).cumsum(0), values) for side, taken, values in each]
 
 
 def patch_changes(
-    image: Array,
-    model: Model,
-    target: Target = None,
-    *,
-    patch_sizes: Sequence[int] = (4,),
-    fill: object = "black",
+    image: Array, model: Model, target: Target = None, *, patch_sizes: Sequence[int] = (4,), fill: object = "black",
     link: Link = "logit",
-) -> PatchChanges:
+) -> PatchChanges:  # fmt: skip
     """Ask the model Quantus' questions, once for all maps of an image.
 
     Guarantees:
@@ -139,14 +131,12 @@ def patch_changes(
     taken, values = [], []
     for side in patch_sizes:
         order = _patches(places, side)
-        if fill == "mean":
-            levels = falling_means(pixels, pixels.flatten(1)[:, order].sum((0, 2)), len(pixels) * side * side)
-        else:
-            levels = _levels(image, fill, len(order), 0)
-        hidden = torch.empty(height * width, dtype=torch.float64)
-        hidden[order.flatten()] = levels.repeat_interleave(side * side)
-        hidden = hidden.reshape(height, width)
-        counts = torch.arange(1, len(order) + 1) * side * side
+        gone = pixels.flatten(1)[:, order].sum((0, 2))
+        mean = fill == "mean"
+        levels = falling_means(pixels, gone, len(pixels) * side**2) if mean else _levels(image, fill, len(order), 0)
+        hidden = torch.empty_like(pixels[0])
+        hidden.view(-1)[order] = levels[:, None].expand(order.shape)
+        counts = torch.arange(1, len(order) + 1) * side**2
         filled = hidden.to(image).expand_as(image).contiguous()
         values.append(whole - walk(asked, image, filled, order.flatten(), counts))
         taken.append((pixels - hidden).sum(0))
@@ -164,9 +154,6 @@ def falling_means(pixels: Tensor, gone: Tensor, size: int) -> Tensor:
     """(n,): what "mean" fills with, step by step: the mean of the image whose earlier values are filled.
 
     ``gone``: the sum of the values that go in each step, ``size`` of them.
-
-    >>> falling_means(torch.tensor([4.0, 0.0, 2.0]), torch.tensor([4.0, 0.0]), 1)  # 6 / 3, then 4 / 3
-    tensor([2.0000, 1.3333], dtype=torch.float64)
     """
     total, levels = float(pixels.sum()), []
     for lost in gone.tolist():
@@ -183,9 +170,7 @@ def _values(pixel_map: Array, channels: int, steps: int) -> NDArray:
     raw = check.as_numpy(pixel_map)
     count = channels * raw.size
     if count % check.whole_number("steps", steps, least=2, most=count):
-        raise ValueError(
-            f"`steps` must divide the number of channels times pixels ({count}) with compat='quantus'; got {steps}."
-        )
+        raise ValueError(f"`steps` must divide channels times pixels ({count}) with compat='quantus'; got {steps}.")
     scaled = raw / np.abs(raw).max() if raw.any() else raw
     return np.broadcast_to(scaled, (channels, *scaled.shape)).reshape(-1)
 

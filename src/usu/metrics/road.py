@@ -18,29 +18,19 @@ from usu.types import Array
 
 
 def road(
-    pixel_map: Array,
-    image: Array,
-    model: Model,
-    target: Target = None,
-    *,
-    percentages: Sequence[float] = (20, 40, 60, 80),
-    order: Literal["both", "most", "least"] = "both",
-    noise: float = 0.01,
-    link: Link = "probability",
-    generator: torch.Generator | int = 0,
-) -> Measured:
+    pixel_map: Array, image: Array, model: Model, target: Target = None, *,
+    percentages: Sequence[float] = (20, 40, 60, 80), order: Literal["both", "most", "least"] = "both",
+    noise: float = 0.01, link: Link = "probability", generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
     """mean_p (g without the p % least relevant - g without the p % most relevant) / 2, holes filled by `noisy_linear`.
 
     The half is that of ROADCombined of pytorch-grad-cam, so that numbers can be compared.
 
     Args:
-        pixel_map: (H, W), higher = more relevant.
-        image: (C, H, W), as the model takes it.
         percentages: of the pixels that are removed, each from the whole image, above 0 and below 100.
         order: ``"most"`` and ``"least"`` give the mean of g over the percentages when the most (least) relevant pixels
             are removed; pytorch-grad-cam's numbers are these less g(image), and its percentiles are what stays.
-        noise: standard deviation of the noise on imputed pixels, in the units of the image.
-        generator: orders pixels of equal value at random, and draws the noise.
+        noise: as in `noisy_linear`; ``generator`` draws it.
 
     Guarantees:
         ``"both"`` and ``"least"``: higher is better; ``"most"``: lower is better. For probabilities in [-1/2, 1/2] and
@@ -57,7 +47,16 @@ def road(
     field, asked, image, spent = prepared(pixel_map, image, model, target, link)
     drawn = check.generator("generator", generator)
     most_first = ranking(field, drawn)
-    counts = _counts(percentages, len(most_first))
+    pixels = len(most_first)
+    if pixels < 2:
+        raise ValueError(f"`pixel_map` must have at least 2 pixels; got {pixels}.")
+    if not len(percentages):
+        raise ValueError("`percentages` must hold at least one number; got none.")
+    for percentage in percentages:
+        if not 0 < check.real_number("percentages", percentage) < 100:
+            raise ValueError(f"`percentages` must lie between 0 and 100; got {percentage}.")
+    # at least one goes and at least one stays
+    counts = [min(pixels - 1, max(1, round(percentage / 100 * pixels))) for percentage in percentages]
     walks = {"both": (most_first, most_first.flip(0)), "most": (most_first,), "least": (most_first.flip(0),)}[order]
     removed = [walk[:count] for walk in walks for count in counts]
     # one seed per image: a chunk that is built again after memory ran out has the same noise
@@ -75,15 +74,3 @@ def road(
     means = curve.mean(1).tolist()
     value = (means[1] - means[0]) / 2 if order == "both" else means[0]
     return Measured(value, len(removed) + spent, (curve if order == "both" else curve[0]).numpy())
-
-
-def _counts(percentages: Sequence[float], pixels: int) -> list[int]:
-    """How many pixels the percentages are; at least one goes and at least one stays."""
-    if pixels < 2:
-        raise ValueError(f"`pixel_map` must have at least 2 pixels; got {pixels}.")
-    if not len(percentages):
-        raise ValueError("`percentages` must hold at least one number; got none.")
-    for percentage in percentages:
-        if not 0 < check.real_number("percentages", percentage) < 100:
-            raise ValueError(f"`percentages` must lie between 0 and 100; got {percentage}.")
-    return [min(pixels - 1, max(1, round(percentage / 100 * pixels))) for percentage in percentages]

@@ -15,11 +15,6 @@ def seam_energy(pixel_map: Array, cells: Array | tuple[int, int], segments: Arra
     Neighbours stand side by side or one above the other. Where a segment ends a jump is welcome; inside it, at the
     border of two cells, it shows the grid.
 
-    Args:
-        pixel_map: (H, W).
-        cells: the coarse shape (h, w), or an integer label per pixel (H, W).
-        segments: an integer label per pixel (H, W).
-
     Guarantees:
         At least 0, lower is better; 0 where no segment crosses a cell's border, and for a map of zeros. The scale of
         the map changes nothing. A constant map has no seams: this measures only what must not be there. No evaluations.

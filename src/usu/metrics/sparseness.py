@@ -14,10 +14,6 @@ from usu.types import Array
 def sparseness(pixel_map: Array, *, compat: Literal["quantus"] | None = None) -> float:
     """G = Σ_i (2i - n - 1) a_i / (n Σ_i a_i), the Gini index of the sorted magnitudes a_1 ≤ ... ≤ a_n of |Ã|.
 
-    Args:
-        pixel_map: (H, W).
-        compat: ``"quantus"`` gives the number of Quantus; `usu.metrics.quantus_compat` says what differs.
-
     Guarantees:
         In [0, 1 - 1/n], where 0 is a constant map and 1 - 1/n a single pixel. Higher is sparser, which says nothing
         about right or wrong. The scale and the sign of the map change nothing; nor does the order of its pixels, so a

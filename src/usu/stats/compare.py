@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from usu import _checks as check
 from usu.stats import tables
 from usu.stats.corrections import bonferroni, holm
 from usu.stats.effects import cohens_d, differences, numbers, wins
-from usu.stats.resampling import LEAST, Interval, checked_draws, moments
+from usu.stats.resampling import LEAST, Interval, checked_confidence, moments
 from usu.stats.signed_rank import hodges_lehmann_interval, rank_biserial, wilcoxon
 from usu.types import NDArray
 
@@ -129,7 +129,7 @@ class Report:
         return tables.markdown(self.comparisons)
 
     def latex(self) -> str:
-        """One table per metric; needs the package booktabs."""
+        r"""One table per metric; ``\usepackage{booktabs}`` in the preamble is all it needs."""
         return tables.latex(self.comparisons)
 
     def figure(self) -> Any:
@@ -143,30 +143,18 @@ class Report:
 
 
 def compare(
-    values: Mapping[str, ArrayLike],
-    against: str = "bilinear",
-    *,
-    better: Better,
-    metric: str = "value",
-    family: int | None = None,
-    tolerance: float = 0.0,
-    resamples: int = 10_000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Comparison:
+    values: Mapping[str, ArrayLike], against: str = "bilinear", *, better: Better, metric: str = "value",
+    family: int | None = None, tolerance: float = 0.0, resamples: int = 10_000, confidence: float = 0.95, seed: int = 0,
+) -> Comparison:  # fmt: skip
     """Every upsampler against the reference on one metric, picture by picture; positive = better.
 
     Args:
         values: for every upsampler one number per picture, the same pictures in the same order. NaN: not measured; the
             pair is dropped and counted. Infinity is a number beyond all others.
-        against: the reference, one of the upsamplers.
-        better: whether ``"higher"`` or ``"lower"`` numbers are better.
-        metric: its name, for the report.
         family: how many tests were declared; those made here if not given.
         tolerance: differences up to this size are ties, e.g. 1e-6 where the values were computed in float32.
-        resamples: of the pictures, for the BCa intervals.
+        resamples: of the pictures, for the BCa intervals; ``seed`` draws them.
         confidence: of every interval; 1 - confidence is the family-wise level of the verdicts.
-        seed: of the resamples.
 
     Guarantees:
         Bootstrapped (BCa) are the mean improvement, the win rate and the paired effect size. The Hodges-Lehmann shift
@@ -185,46 +173,37 @@ def compare(
 
 
 def report(
-    table: Mapping[str, tuple[Better, Mapping[str, ArrayLike]]],
-    against: str = "bilinear",
-    *,
-    family: int | None = None,
-    tolerance: float = 0.0,
-    resamples: int = 10_000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> Report:
-    """`compare` for several metrics, with one family of tests over all of them.
+    table: Mapping[str, tuple[Better, Mapping[str, ArrayLike]]], against: str = "bilinear", *,
+    family: int | None = None, tolerance: float = 0.0, resamples: int = 10_000, confidence: float = 0.95, seed: int = 0,
+) -> Report:  # fmt: skip
+    """`compare` for metrics, metric -> (``"higher"`` or ``"lower"``, upsampler -> numbers), in one family of tests.
 
-    Args:
-        table: metric -> (``"higher"`` or ``"lower"`` is better, upsampler -> numbers).
-        against, family, tolerance, resamples, confidence, seed: see `compare`. Rows with fewer than 3 common pictures
-            are shown but are no tests; ``family`` may count more tests than are shown here, never fewer.
+    Rows with fewer than 3 common pictures are shown but are no tests; ``family`` may count more tests than are shown
+    here, never fewer.
     """
     if not table:
         raise ValueError("`table` must hold at least one metric; got none.")
-    checked_draws(resamples, confidence, seed)
+    check.whole_number("resamples", resamples, least=1)
+    check.whole_number("seed", seed)
+    checked_confidence(confidence)
     check.real_number("tolerance", tolerance, least=0)
     found = []
     for metric, entry in table.items():
         better, columns = _checked(metric, entry, against)
         rows = _rows(columns, against, -1 if better == "lower" else 1, tolerance, resamples, confidence, seed)
-        own = columns[against]
-        seen = own[~np.isnan(own)]
-        mean, median = (float(np.mean(seen)), float(np.median(seen))) if len(seen) else (np.nan, np.nan)
-        of_reference = (len(own), len(seen), mean, median)
+        seen = columns[against][~np.isnan(columns[against])]
+        middle = (float(np.mean(seen)), float(np.median(seen))) if len(seen) else (np.nan, np.nan)
+        of_reference = (len(columns[against]), len(seen), *middle)
         found.append(Comparison(metric, better, against, *of_reference, rows, 0, confidence, resamples, seed))
     ps = [row.p for comparison in found for row in comparison.rows if row.measured]
     declared = len(ps) if family is None else check.whole_number("family", family, least=len(ps))
     adjusted = zip(bonferroni(ps, family=declared).tolist(), holm(ps, family=declared).tolist(), strict=True)
-    comparisons = []
-    for comparison in found:
-        rows = ()
-        for row in comparison.rows:
-            b, h = next(adjusted) if row.measured else (np.nan, np.nan)
-            rows += (replace(row, bonferroni=b, holm=h, level=1 - confidence),)
-        comparisons.append(replace(comparison, rows=rows, family=declared))
-    return Report(tuple(comparisons))
+
+    def corrected(row: Difference) -> Difference:
+        b, h = next(adjusted) if row.measured else (np.nan, np.nan)
+        return replace(row, bonferroni=b, holm=h, level=1 - confidence)
+
+    return Report(tuple(replace(c, rows=tuple(map(corrected, c.rows)), family=declared) for c in found))
 
 
 def _checked(metric: str, entry: Any, against: str) -> tuple[Better, dict[str, NDArray]]:
@@ -234,29 +213,19 @@ def _checked(metric: str, entry: Any, against: str) -> tuple[Better, dict[str, N
     better, values = entry
     check.choice("better", better, ("higher", "lower"))
     if against not in values or len(values) < 2:
-        raise ValueError(
-            f"`values` must hold the reference {against!r} and at least one other upsampler for {metric!r}; "
-            f"got {', '.join(map(repr, values)) or 'nothing'}. Name another reference with `against`."
-        )
+        got, wanted = ", ".join(map(repr, values)) or "nothing", f"{against!r} (`against`) and at least one other"
+        raise ValueError(f"`values` must hold the reference {wanted} for {metric!r}; got {got}.")
     columns = {name: numbers(f"values[{name!r}]", column, least=1, gaps=True) for name, column in values.items()}
     pictures = len(columns[against])
     for name, column in columns.items():
         if len(column) != pictures:
-            raise ValueError(
-                f"`values[{name!r}]` must hold the pictures of {against!r} ({pictures}); got {len(column)} numbers. "
-                "Use NaN where a picture was not measured."
-            )
+            wanted = f"the pictures of {against!r}, with NaN where one was not measured ({pictures})"
+            raise ValueError(f"`values[{name!r}]` must hold {wanted}; got {len(column)}.")
     return better, columns
 
 
 def _rows(
-    columns: dict[str, NDArray],
-    against: str,
-    sign: int,
-    tolerance: float,
-    resamples: int,
-    confidence: float,
-    seed: int,
+    columns: dict[str, NDArray], against: str, sign: int, tolerance: float, resamples: int, confidence: float, seed: int
 ) -> tuple[Difference, ...]:
     """Everything but the correction for the family; rows over the same number of pictures share their resamples."""
     rows: dict[str, Difference] = {}
@@ -272,15 +241,12 @@ def _rows(
             continue
         d, largest = _improved(own, other, sign, tolerance)
         alike.setdefault(n, {})[name] = d, largest
+        shift = _unbounded(hodges_lehmann_interval(d, nothing, confidence=confidence), largest)
+        pooled = sign * cohens_d(own, other) if np.isfinite([own, other]).all() else np.nan
         rows[name] = replace(
-            rows[name],
-            mean=float(own.mean()),
-            median=float(np.median(own)),
-            shift=_unbounded(hodges_lehmann_interval(d, nothing, confidence=confidence), largest),
-            cohens_d=sign * cohens_d(own, other) if np.isfinite([own, other]).all() else np.nan,
-            rank_biserial=rank_biserial(d, nothing),
-            p=wilcoxon(d, nothing).p,
-        )
+            rows[name], mean=float(own.mean()), median=float(np.median(own)), shift=shift, cohens_d=pooled,
+            rank_biserial=rank_biserial(d, nothing), p=wilcoxon(d, nothing).p,
+        )  # fmt: skip
     for found in alike.values():
         improved = np.stack([d for d, _ in found.values()], axis=1)
         both_ways = np.hstack([improved, wins(improved)])
@@ -325,8 +291,7 @@ def _found(argument: str, name: str, known: Mapping[str, Value]) -> Value:
 
 def _flat(comparison: Comparison, row: Difference) -> dict[str, str | float]:
     flat: dict[str, Any] = {name: getattr(comparison, name) for name in ("metric", "better", "against")}
-    for name in (field.name for field in fields(row)):
-        value = getattr(row, name)
+    for name, value in vars(row).items():
         if isinstance(value, Interval):
             flat |= {name: value.estimate, f"{name}_low": value.low, f"{name}_high": value.high}
         else:

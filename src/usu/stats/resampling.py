@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,13 +45,12 @@ def moments(columns: NDArray, *, resamples: int, confidence: float, seed: int) -
     x = columns / unit - center
     both = np.concatenate([x, x**2], axis=1)
     sums = np.empty((2 * width, resamples))
-    start = 0
-    for index in _draws(n, resamples, seed):
-        rows = len(index)
-        index += n * np.arange(rows)[:, None]
+    generator, step = np.random.default_rng(seed), max(1, _CHUNK // n)
+    for start in range(0, resamples, step):  # the chunks are one stream of random numbers
+        rows = min(step, resamples - start)
+        index = generator.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
         counts = np.bincount(index.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
         sums[:, start : start + rows] = (counts @ both).T
-        start += rows
     means, ratios = _mean_and_ratio(center, sums[:width] / n, sums[width:] / n, n)
     square = (x**2).sum(0)
     left_mean, left_ratio = _mean_and_ratio(center, (-x / (n - 1)).T, ((square - x**2) / (n - 1)).T, n - 1)
@@ -89,7 +87,12 @@ def _bca(estimate: NDArray, drawn: NDArray, left_out: NDArray, confidence: float
         same = (drawn == estimate[:, None]) | (np.abs(drawn - estimate[:, None]) <= close[:, None])
     below = ((drawn < estimate[:, None]) & ~same).mean(1) + same.mean(1) / 2
     bias = ndtri(np.clip(below, 0.5 / resamples, 1 - 0.5 / resamples))
-    acceleration = _acceleration(left_out)
+    # Σ u³ / (6 (Σ u²)^1.5) with u = mean - value; 0 where nothing moves or a value is infinite
+    values = np.where(np.isfinite(left_out).all(1, keepdims=True), left_out, 0)
+    u = values.mean(1, keepdims=True) - values
+    largest = np.abs(u).max(1, keepdims=True)
+    u = np.where(largest > 0, u / np.where(largest > 0, largest, 1), 0)
+    acceleration = (u**3).sum(1) / (6 * np.maximum((u**2).sum(1), 1) ** 1.5)
     ends = []
     for side in (-1, 1):
         reach = bias + side * ndtri((1 + confidence) / 2)
@@ -98,15 +101,6 @@ def _bca(estimate: NDArray, drawn: NDArray, left_out: NDArray, confidence: float
             z = np.where(brake > 0, bias + reach / brake, np.copysign(np.inf, reach))
         ends.append(_quantile(ordered, ndtr(z), side))
     return ends[0], ends[1]
-
-
-def _acceleration(left_out: NDArray) -> NDArray:
-    """Σ u³ / (6 (Σ u²)^1.5) with u = mean - value; 0 where nothing moves or a value is infinite."""
-    values = np.where(np.isfinite(left_out).all(1, keepdims=True), left_out, 0)
-    u = values.mean(1, keepdims=True) - values
-    largest = np.abs(u).max(1, keepdims=True)
-    u = np.where(largest > 0, u / np.where(largest > 0, largest, 1), 0)
-    return np.asarray((u**3).sum(1) / (6 * np.maximum((u**2).sum(1), 1) ** 1.5))
 
 
 def _quantile(ordered: NDArray, level: NDArray, side: int) -> NDArray:
@@ -122,23 +116,8 @@ def _quantile(ordered: NDArray, level: NDArray, side: int) -> NDArray:
     return np.asarray(np.where(np.isfinite(one) & np.isfinite(two), between, outer))
 
 
-def _draws(n: int, resamples: int, seed: int) -> Iterator[NDArray]:
-    """Rows of n indices, ``resamples`` in all, a chunk at a time; the chunks are one stream of random numbers."""
-    generator = np.random.default_rng(seed)
-    step = max(1, _CHUNK // n)
-    for start in range(0, resamples, step):
-        yield generator.integers(0, n, (min(step, resamples - start), n))
-
-
 def checked_confidence(confidence: float) -> float:
     """Strictly between 0 and 1."""
     if not 0 < check.real_number("confidence", confidence) < 1:
         raise ValueError(f"`confidence` must lie between 0 and 1; got {confidence}.")
     return float(confidence)
-
-
-def checked_draws(resamples: int, confidence: float, seed: int) -> None:
-    """At least one resample, a seed that is not negative, a confidence below certainty."""
-    check.whole_number("resamples", resamples, least=1)
-    check.whole_number("seed", seed)
-    checked_confidence(confidence)

@@ -41,10 +41,6 @@ def wilcoxon(
 ) -> Wilcoxon:
     """Paired signed-rank test of "the differences a - b are symmetric around 0" (scipy's, zeros after Pratt).
 
-    Args:
-        a, b: one number per picture, in the same order; at least 2 pictures.
-        alternative: ``"greater"``: a tends to be larger.
-
     Guarantees:
         Exact up to 50 pairs without ties or zeros and up to 13 with them, else the normal approximation with correction
         for ties. No difference anywhere: p = 1. Only the order of the differences' sizes counts.

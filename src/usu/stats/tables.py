@@ -24,7 +24,7 @@ def text(comparisons: Sequence[Comparison]) -> str:
     for comparison in comparisons:
         columns = ["n", "mean", "median", "shift", "win", "d_z", "Bonf.", "Holm"]
         for shown in (columns, [c for c in columns if c != "median"]):
-            heads, body = _cells(comparison, shown)
+            heads, *body = _cells(comparison, shown)
             widths = [max(map(len, column)) for column in zip(heads, *body, strict=True)]
             room = WIDTH - 2 - sum(widths[2:]) - 2 * len(shown)
             if room >= widths[1]:
@@ -43,36 +43,32 @@ def markdown(comparisons: Sequence[Comparison]) -> str:
     columns = ("n", "mean", "median", "shift", "mean gain", "win rate", "d_z", "d", "r", "p", "Bonf.", "Holm")
     blocks = [_plain_markdown(_legend(comparisons[0]))]
     for comparison in comparisons:
-        heads, body = _cells(comparison, columns)
-        lines = ["| " + " | ".join(map(_plain_markdown, line)) + " |" for line in [heads, *body]]
+        lines = ["| " + " | ".join(map(_plain_markdown, line)) + " |" for line in _cells(comparison, columns)]
         lines.insert(1, "|:-:|:--|" + "--:|" * len(columns))
-        blocks.append(f"**{_plain_markdown(_title(comparison))}**\n\n" + "\n".join(lines))
+        blocks.append("\n".join([f"**{_plain_markdown(_title(comparison))}**\n", *lines]))
     return "\n\n".join(blocks) + "\n"
 
 
 def latex(comparisons: Sequence[Comparison]) -> str:
-    r"""One ``table`` per metric; ``\usepackage{booktabs}`` in the preamble is all it needs."""
+    """One ``table`` per metric."""
     columns = ("n", "mean", "median", "shift", "win", "d_z", "d", "r", "Bonf.", "Holm")
     blocks = [textwrap.fill(_legend(comparisons[0]), WIDTH, initial_indent="% ", subsequent_indent="% ")]
     for comparison in comparisons:
-        heads, body = _cells(comparison, columns)
-        lines = [
-            r"\begin{table}",
-            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+        heads, *body = _cells(comparison, columns)
+        lines = [[_math(mark), _plain_latex(name), *map(_math, rest)] for mark, name, *rest in body]
+        blocks += [
+            "\\begin{table}\n\\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
             rf"\caption{{{_plain_latex(_title(comparison))}. {_plain_latex(_tested(comparison))}}}",
-            rf"\begin{{tabular}}{{@{{}}cl{'r' * len(columns)}@{{}}}}",
-            r"\toprule",
-            " & ".join(map(_heading, heads)) + r" \\",
-            r"\midrule",
+            rf"\begin{{tabular}}{{@{{}}cl{'r' * len(columns)}@{{}}}}" + "\n\\toprule",
+            " & ".join(map(_heading, heads)) + " \\\\\n\\midrule",
+            *(" & ".join(line) + r" \\" for line in lines),
+            "\\bottomrule\n\\end{tabular}\n\\end{table}",
         ]
-        for mark, name, *rest in body:
-            lines.append(" & ".join([_math(mark), _plain_latex(name), *map(_math, rest)]) + r" \\")
-        blocks.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]))
     return "\n".join(blocks) + "\n"
 
 
-def _cells(comparison: Comparison, columns: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows: mark, name, then the columns asked for. The reference's own row comes first."""
+def _cells(comparison: Comparison, columns: Sequence[str]) -> list[list[str]]:
+    """Headings, then rows: mark, name, then the columns asked for. The reference's own row comes first."""
     c = comparison
     level, step = _levels(c)[1], _steps(c)[1]
     known: dict[str, Callable[[Difference], str]] = {
@@ -93,11 +89,11 @@ def _cells(comparison: Comparison, columns: Sequence[str]) -> tuple[list[str], l
     with_interval = ("shift", "mean gain", "win rate", "d_z")
     heads = [f"{name} [{_percent(c.confidence)}]" if name in with_interval else name for name in columns]
     own = {"n": str(c.reference_n), "mean": level(c.reference_mean), "median": level(c.reference_median)}
-    body = [["", _one_line(c.against), *(own.get(name, "") for name in columns)]]
+    found = [["", "upsampler", *heads], ["", _one_line(c.against), *(own.get(name, "") for name in columns)]]
     for row in c.ranked():
         cells = [known[name](row) if row.measured or name == "n" else "-" for name in columns]
-        body.append([_MARK[row.verdict], _one_line(row.upsampler), *cells])
-    return ["", "upsampler", *heads], body
+        found.append([_MARK[row.verdict], _one_line(row.upsampler), *cells])
+    return found
 
 
 def _legend(comparison: Comparison) -> str:

@@ -77,7 +77,7 @@ def test_the_truth_itself_has_no_error_and_no_mass_no_answer(pictures, coarse) -
 
 def test_one_row_per_picture_grid_method_and_metric(pictures, coarse, tmp_path) -> None:
     rivals = methods(["interpolations", "redistributions"], evaluations=40)
-    table = measured(model, pictures, coarse, rivals, out=tmp_path, request={"weights": "none"})
+    table = measured(model, pictures, coarse, rivals, out=tmp_path)
     assert len(table) == 3 * 2 * len(rivals) * len(METRICS)
     four = of_grid(table, 4)
     assert len(four) == len(table) // 2
@@ -86,11 +86,11 @@ def test_one_row_per_picture_grid_method_and_metric(pictures, coarse, tmp_path) 
     assert max(four.values("mass-error")["usu"]) < 1e-9
     assert min(four.values("mass-error")["bilinear"]) > 0.01
     assert set(BETTER) == set(table.metrics)
-    # a second call finds its rows, and refuses those of other weights
-    again = measured(model, pictures, coarse, rivals, out=tmp_path, request={"weights": "none"})
+    # a second call finds its rows, and refuses those of another model
+    again = measured(model, pictures, coarse, rivals, out=tmp_path)
     assert again.csv() == table.csv()
-    with pytest.raises(Exception, match="weights"):
-        measured(model, pictures, coarse, rivals, out=tmp_path, request={"weights": "others"})
+    with pytest.raises(ValueError, match="made with another model"):
+        measured(lambda batch: 2 * model(batch), pictures, coarse, rivals, out=tmp_path)
 
 
 def test_what_cannot_be_measured_is_said(pictures, coarse) -> None:
