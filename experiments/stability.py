@@ -30,7 +30,7 @@ import usu
 from usu.forward.runtime import runtime
 from usu.metrics import deletion, half_deletion, insertion
 from usu.models import load
-from usu.models.preparation import Geometry, seen
+from usu.models.pictures import Geometry, seen
 from usu.score.posterior import tops
 from usu.settings import PRESETS, Settings
 

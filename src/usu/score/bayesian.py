@@ -105,13 +105,7 @@ def effects_of_groups(
 
     values: list[Tensor] = []
     for begin, end in _looks(evaluations, stops=enough is not None):
-        tell = None if progress is None else lambda done, _, begin=begin: progress(begin + done, evaluations)
-        values.append(
-            engine.evaluate(
-                parts.image, end - begin, lambda rows, begin=begin: build(slice(begin + rows.start, begin + rows.stop)),
-                progress=tell,
-            )
-        )  # fmt: skip
+        values.append(_evaluated(engine, parts.image, build, begin, end, evaluations, progress))
         if hoped is not None and len(hoped) not in (1, values[0].shape[1]):  # several maps, one target
             hoped = hoped.mean(0, keepdim=True)
         posterior = fit(groups[:end], torch.cat(values), covariances=prior, evidence=hoped)
@@ -119,6 +113,26 @@ def effects_of_groups(
         if enough is not None and end < evaluations and enough(found):
             break
     return found
+
+
+def _evaluated(
+    engine: Engine,
+    image: Tensor,
+    build: Callable[[slice], Tensor],
+    begin: int,
+    end: int,
+    most: int,
+    progress: Progress | None,
+) -> Tensor:
+    """Values of the groups from ``begin`` to ``end``; progress counts them all."""
+
+    def tell(done: int, _: int) -> None:
+        if progress is not None:
+            progress(begin + done, most)
+
+    return engine.evaluate(
+        image, end - begin, lambda rows: build(slice(begin + rows.start, begin + rows.stop)), progress=tell
+    )
 
 
 def _looks(most: int, *, stops: bool) -> Iterator[tuple[int, int]]:

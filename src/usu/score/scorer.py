@@ -143,7 +143,9 @@ class Scorer:
                 reference=self.reference, progress=self.progress,
             )  # fmt: skip
         groups = (self.engine.meter.left or 0) // (self.rounds + 1)
-        if settings.fit == "posterior" and self.picture is not None:
+        if settings.fit == "posterior":
+            if self.picture is None:
+                raise ValueError("`picture` must be given for scores with a posterior; got None.")
             enough, stops = self.enough, settings.evaluations == "auto"
             self.effects = effects_of_groups(
                 self.engine, image, labels, self.picture, evaluations=groups, fill=settings.fill, which=wanted,
