@@ -31,7 +31,7 @@ def main() -> None:
     for name in PICTURES:
         Image.fromarray(getattr(data, name)()).save(pictures / f"{name}.png")
 
-    usu("explain", str(pictures), "--out", str(out / "explained"))
+    usu("explain", str(pictures), "--engine", "auto", "--out", str(out / "explained"))
     figure = out / "compare_chelsea.png"
     figure.unlink(missing_ok=True)
     usu("compare", str(pictures / "chelsea.png"), "--out", str(figure))

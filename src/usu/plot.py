@@ -90,6 +90,8 @@ def explanation_figure(explanation: Explanation) -> Any:
         ]
     name = f"{explanation.label} ({result.provenance['preset']})"
     cost = f"{result.evaluations} model evaluations, {result.seconds:.1f} s"
+    if isinstance(result.stability, float):
+        cost += f", stability {result.stability:.2f}"
     return figure(panels, columns=3 if len(panels) == 6 else 4, heading=f"{name}: {cost}")
 
 

@@ -41,8 +41,14 @@ def explain(
     budget: Annotated[str | None, typer.Option(help="cell, iwmr, hybrid or soft; the preset's if not given.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Of the potential: low concentrates.")] = None,
     depth: Annotated[int | None, typer.Option(help="Levels of refinement.")] = None,
-    evaluations: Annotated[int | None, typer.Option(help="The most model evaluations per picture.")] = None,
+    evaluations: Annotated[
+        int | None, typer.Option(help="Model evaluations per picture; as many as a stable map takes if not given.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the random groups.")] = None,
+    engine: Annotated[
+        str,
+        typer.Option(help="What runs the model for scores: torch, onnx, compile or auto."),
+    ] = "torch",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for the results, one folder per picture in it.")] = Path("usu-out"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
@@ -60,8 +66,9 @@ def explain(
     run.need("matplotlib", "plot", "The panel of every picture")
     files = find(pictures)
     settings = run.settings_from(
-        preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed
-    )
+        preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed,
+        engine=engine,
+    )  # fmt: skip
     origin = run.source_from(source)
     loaded = load(model, weights=weights, device=device)
     goal = None if target is None else resolve_target(target, loaded.classes)
@@ -174,6 +181,11 @@ def _saved(explanation: Explanation, out: Path, file: Path, asked: dict[str, Any
         return folder, finished
 
 
+def _stability(result: dict[str, Any]) -> str:
+    found = result.get("stability")
+    return "" if found is None else f", stability {found:.2f}"
+
+
 def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_json: bool, quiet: bool) -> None:
     if as_json:
         errors = [{"picture": str(file), "error": sentence} for file, sentence in failed]
@@ -182,9 +194,9 @@ def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_js
     for result in done:
         run.tell(
             f"{result['picture']}: {result['label']}; {result['evaluations']} evaluations, {result['seconds']:.1f} s, "
-            f"mass error {result['mass_error']:.0e} -> {result['folder']}"
+            f"mass error {result['mass_error']:.0e}{_stability(result)} -> {result['folder']}"
         )
-        for remark in result["source"]["notes"]:
+        for remark in [*result["source"]["notes"], *result.get("notes", ())]:
             run.note(f"{result['picture']}: {remark}", quiet=quiet)
     for _file, sentence in failed:
         run.note(sentence)

@@ -44,11 +44,13 @@ def settings_from(
     depth: int | None = None,
     evaluations: int | None = None,
     seed: int | None = None,
+    engine: str | None = None,
 ) -> Settings:
     """A preset with what was asked for changed."""
     from usu.settings import settings_of
 
-    changes: dict[str, Any] = {"temperature": temperature, "depth": depth, "evaluations": evaluations, "seed": seed}
+    how = {"evaluations": evaluations, "seed": seed, "engine": engine}
+    changes: dict[str, Any] = {"temperature": temperature, "depth": depth, **how}
     if budget is not None:
         from usu import _checks as check
         from usu.operator.budgets import SoftPrior

@@ -21,7 +21,7 @@ from usu.forward.engine import RuntimeName
 from usu.inputs import Input, agree, call_of, displayable, model_of
 from usu.models.pictures import Geometry
 from usu.pipeline.halves import Scored, finer_of, map_of, mass_error_of, model_name, scores_of
-from usu.pipeline.stability import Certainty, certainty_of, expected_stability
+from usu.pipeline.stability import Certainty, certainty_of, expected_stability, sentence
 from usu.results import Explanation, Upsampled, versions
 from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
 from usu.sources.cams import coarse_map
@@ -113,7 +113,7 @@ def upsample(
             "settings": settings.described(),
             "model": model_name(asked),
             "engine": ", ".join(sorted({d.ran_by for d in done})),
-            "notes": sorted({d.note for d in done} - {""}),
+            "notes": sorted({note for d in done for note in (d.note, d.remark)} - {""}),
             "target": targets,
             "versions": versions(),
         },
@@ -204,6 +204,8 @@ class _Done:
     certainty: Certainty | None
     #: Of scores that draw no lots it is 1; of those without a posterior nobody knows.
     stability: float | None
+    #: What a person should know of the stability.
+    remark: str = ""
 
     @property
     def stderr(self) -> Tensor:
@@ -235,7 +237,8 @@ def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | N
     certainty = certainty_of(scored, given, settings, finer) if scored.effects is not None else None
     lots = settings.scoring == "sampled" and not given.empty
     stability = certainty.stability if certainty is not None else None if lots else 1.0
-    return _Done(result, field, scored, error, ran_by, note, certainty, stability)
+    remark = "" if certainty is None else sentence(certainty, settings.stability)
+    return _Done(result, field, scored, error, ran_by, note, certainty, stability, remark)
 
 
 def _link(given: Input, settings: Settings) -> Any:

@@ -35,6 +35,26 @@ class Certainty:
     outlook: tuple[tuple[int, float], ...] = ()
 
 
+def sentence(certainty: Certainty, wanted: float) -> str:
+    """What a person should know of a map that another seed would change; nothing where it is stable enough.
+
+    >>> sentence(Certainty(1 / 3, torch.zeros(1), ((600, 0.8), (1200, 0.9))), 0.85)
+    'About 50 % of the highlighted pixels would be others with another seed; 1200 evaluations would make it about 5 %.'
+    """
+    if certainty.stability >= wanted:
+        return ""
+    now = f"About {_changing(certainty.stability)} of the highlighted pixels would be others with another seed"
+    if not certainty.outlook:
+        return f"{now}."
+    evaluations, later = certainty.outlook[-1]
+    return f"{now}; {evaluations} evaluations would make it about {_changing(later)}."
+
+
+def _changing(iou: float) -> str:
+    """The part of a set that is not in another of equal size, from their IoU."""
+    return f"{(1 - iou) / (1 + iou):.0%}".replace("%", " %")
+
+
 def expected_stability(
     effects: Effects, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor], *, times: int = 1
 ) -> float:

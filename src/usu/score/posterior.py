@@ -303,21 +303,6 @@ def tops(maps: Tensor, share: float, generator: torch.Generator) -> Tensor:
     return torch.zeros_like(flat, dtype=torch.bool).scatter_(1, lots[order], True)
 
 
-def expected_iou(maps: Tensor, *, share: float = 0.05, generator: torch.Generator | None = None) -> float:
-    """The mean IoU of the highest pixels over all pairs of maps (n, H, W): how stable a map drawn like these is.
-
-    >>> maps = torch.tensor([[[3.0, 2.0, 1.0, 0.0]], [[3.0, 1.0, 2.0, 0.0]]])
-    >>> round(expected_iou(maps, share=0.5), 6)  # one of three
-    0.333333
-    """
-    dice = torch.Generator().manual_seed(0) if generator is None else generator
-    chosen = tops(maps, share, dice).double()
-    both = chosen @ chosen.T
-    pairs = torch.triu_indices(len(chosen), len(chosen), 1)
-    found = both[pairs[0], pairs[1]]
-    return float((found / (2 * chosen[0].sum() - found)).mean())
-
-
 def iou_with_first(maps: Tensor, *, share: float = 0.05) -> float:
     """The mean IoU of the highest pixels of the first map (n, H, W) with those of each other one.
 
