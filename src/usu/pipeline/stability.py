@@ -44,9 +44,9 @@ def sentence(certainty: Certainty, wanted: float) -> str:
     if certainty.stability >= wanted:
         return ""
     now = f"About {_changing(certainty.stability)} of the highlighted pixels would be others with another seed"
-    if not certainty.outlook:
+    evaluations, later = max(certainty.outlook, key=lambda found: found[1], default=(0, 0.0))
+    if later < certainty.stability + 0.05:  # more of the same would not help
         return f"{now}."
-    evaluations, later = certainty.outlook[-1]
     return f"{now}; {evaluations} evaluations would make it about {_changing(later)}."
 
 
