@@ -95,7 +95,10 @@ def explanation_figure(explanation: Explanation) -> Any:
         panels.append(Panel(f"scores, depth {depth}", as_numpy(field)[0], limits=(0, 1)))
     name = f"{explanation.label} ({result.provenance['preset']})"
     cost = f"{result.evaluations} model evaluations, {result.seconds:.1f} s"
-    return figure(panels, columns=3 if len(panels) == 6 else 4, heading=f"{name}: {cost}")
+    heading = f"{name}: {cost}"
+    if explanation.instead is not None:
+        heading += f"\nNo evidence for the target; shown instead: {explanation.instead}"
+    return figure(panels, columns=3 if len(panels) == 6 else 4, heading=heading)
 
 
 def effects(comparisons: Sequence[Comparison]) -> Any:

@@ -111,7 +111,7 @@ def refine(
 
     def effects_of(level: NDArray, some: NDArray, targets: int | None) -> Tensor:
         found = _effects(score, level, some, targets)
-        return found / np.bincount(level.ravel())[some] if scale == "density" else found
+        return found / torch.as_tensor(np.bincount(level.ravel())[some]).to(found) if scale == "density" else found
 
     raw = effects_of(labels, np.arange(labels.max() + 1), None)
     unit = share_of_largest(raw) if scale == "density" else unit_scale(raw)
