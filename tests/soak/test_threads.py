@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,11 +21,11 @@ SOFT = chosen("soft", parts=9)
 def test_every_map_of_every_thread_is_that_of_one() -> None:
     net = seeded(Tower)
     net.train()
-    explained = lambda number: (
-        usu.explain(  # noqa: E731
-            net, IMAGES[number % 8], number % 5, source="layercam", preset=SOFT, evaluations=12
-        ).pixel_map
-    )
+
+    def explained(number: int) -> np.ndarray:
+        image, target = IMAGES[number % 8], number % 5
+        return usu.explain(net, image, target, source="layercam", preset=SOFT, evaluations=12).pixel_map
+
     alone = [explained(number) for number in range(40)]
     weights = [tensor.clone() for tensor in net.state_dict().values()]
     with ThreadPoolExecutor(THREADS) as pool:

@@ -1,4 +1,4 @@
-"""Same machine and threads: the same bits, in every process. Another number of threads: to 1e-5 of the largest value."""
+"""Same machine and threads: the same bits, in every process. Other threads: to 1e-5 of the largest value."""
 
 from __future__ import annotations
 
