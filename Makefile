@@ -12,10 +12,10 @@ test: lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The quick part of the suite with the oldest allowed versions (torch excepted), in an environment of its own. Old
-# packages call what newer ones deprecate, so those warnings are no errors here.
+# packages call what newer ones deprecate, so those warnings are no errors here. test_runtime.py needs onnx.
 test-lowest: .venv-lowest/ready
 	.venv-lowest/bin/python -m pytest -W default::DeprecationWarning -W default::PendingDeprecationWarning \
-		tests/unit tests/laws/test_numbers.py --ignore tests/unit/synthetic
+		tests/unit tests/laws/test_numbers.py --ignore tests/unit/synthetic --ignore tests/unit/test_runtime.py
 
 # Faults by the thousand: about an hour, so not in CI.
 soak: .venv/ready
@@ -51,7 +51,8 @@ reproduce: .venv/ready
 
 .venv-lowest/ready: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e '.[plot]' hypothesis pytest statsmodels
+	.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e '.[plot,higra]' \
+		hypothesis pytest statsmodels
 	touch $@
 
 clean:

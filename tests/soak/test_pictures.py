@@ -25,7 +25,8 @@ from torch import nn
 
 
 def small():
-    net = nn.Sequential(nn.Conv2d(3, 4, 5, 4, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    layers = nn.Conv2d(3, 4, 3, 2, 1), nn.ReLU(), nn.Conv2d(4, 4, 3, 2, 1), nn.ReLU()
+    net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
     size = lambda pixels: torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).float()[None] / 255
     return net.eval(), lambda pixels: nn.functional.interpolate(size(pixels), (32, 32))[0]
 """
@@ -75,7 +76,7 @@ def test_the_command_names_every_damaged_picture_and_explains_the_others(tmp_pat
     for number in range(PICTURES):
         kind, content = damaged(dice)
         (tmp_path / "pictures" / f"{number}.{kind}").write_bytes(content)
-    asked = ("explain", "pictures", "--model", "model.py:small", "--layer", "0", "--preset", "fast", "--out", "out")
+    asked = ("explain", "pictures", "--model", "model.py:small", "--layer", "2", "--preset", "fast", "--out", "out")
     line = [sys.executable, "-m", "usu.cli", *asked]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=3600, check=False)
     assert done.returncode in (0, 1)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import torch
+
+import usu
+from tests.chosen import chosen
+from tests.small_nets import Tower, seeded
 
 PROGRAM = """
 import sys
@@ -45,3 +51,13 @@ def test_the_same_bits_with_the_same_threads_and_nearly_the_same_with_others(tmp
         np.testing.assert_array_equal(pixel_map, again[name], err_msg=name)
         np.testing.assert_array_equal(pixel_map, one[name.removesuffix(" again")], err_msg=name)
         np.testing.assert_allclose(two[name], pixel_map, rtol=0, atol=1e-5 * np.abs(pixel_map).max(), err_msg=name)
+
+
+def test_the_random_numbers_of_the_process_are_neither_used_nor_changed() -> None:
+    """Also of a model in training mode, whose dropout would draw from them."""
+    net, image = seeded(Tower).train(), torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(4))
+    states = lambda: (torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate())  # noqa: E731
+    before = states()
+    for preset in ("soft", "cell"):
+        usu.explain(net, image, 1, source="layercam", preset=chosen(preset, parts=9), evaluations=12)
+    assert states() == before
