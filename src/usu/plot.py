@@ -92,7 +92,10 @@ def explanation_figure(explanation: Explanation) -> Any:
     cost = f"{result.evaluations} model evaluations, {result.seconds:.1f} s"
     if isinstance(result.stability, float):
         cost += f", stability {result.stability:.2f}"
-    return figure(panels, columns=3 if len(panels) == 6 else 4, heading=f"{name}: {cost}")
+    heading = f"{name}: {cost}"
+    if explanation.instead is not None:
+        heading += f"\nNo evidence for the target; shown instead: {explanation.instead}"
+    return figure(panels, columns=3 if len(panels) == 6 else 4, heading=heading)
 
 
 def effects(comparisons: Sequence[Comparison]) -> Any:

@@ -77,6 +77,8 @@ class Explanation:
     geometry: Geometry | None = None
     #: What was asked for, as the caller likes to remember it; written into the manifest.
     request: Mapping[str, Any] = field(default_factory=dict)
+    #: What is shown where the source's map is zero; None where it is not.
+    instead: str | None = None
 
     @property
     def pixel_map(self) -> NDArray:
@@ -116,6 +118,7 @@ class Explanation:
                 "evaluations": self.source.evaluations,
                 "notes": list(self.source.notes),
             },
+            "instead": self.instead,
             "evaluations": self.upsampled.evaluations,
             "stability": self.upsampled.stability,
             "seconds": round(self.upsampled.seconds, 3),
@@ -173,7 +176,7 @@ def save_explanation(explanation: Explanation, directory: Path) -> Path:
         maps = {"coarse": explanation.coarse, "pixel_map": result.pixel_map, "scores": result.scores}
         maps |= {f"segments_{depth}": labels for depth, labels in enumerate(result.segments)}
         maps |= {f"scores_{depth}": field.numpy() for depth, field in enumerate(result.depth_scores)}
-        np.savez_compressed(draft / "maps.npz", allow_pickle=False, **maps)
+        np.savez_compressed(draft / "maps.npz", **maps)  # type: ignore[arg-type] # mypy takes a map for a keyword
         from PIL import Image
 
         from usu.plot import overlay

@@ -330,7 +330,12 @@ def twin(p: Problem, base: np.ndarray, gain: float, flip: bool) -> np.ndarray:
 def test_extremes_against_the_definition_in_80_bits(
     p: Problem, size: float, gain: float, zeros: float | None, flip: bool, seed: int
 ) -> None:
-    """Any temperature, mass, sign, ceiling and base with zeros, relative to the cell's mass.
+    """Any temperature, mass, sign, ceiling and base with zeros, relative to the cell's mass."""
+    assert_as_defined(p, size, gain, zeros, flip, seed)
+
+
+def assert_as_defined(p: Problem, size: float, gain: float, zeros: float | None, flip: bool, seed: int) -> None:
+    """The map of ``p``, its mass times 10^size, is that of `twin`.
 
     Under a ceiling, logits are rounded relative to the highest score of the cell: eps / temperature of each other.
     """

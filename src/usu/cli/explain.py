@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -129,25 +130,28 @@ def _asked(file: Path, request: dict[str, Any]) -> dict[str, Any]:
 def _explained(
     file: Path, loaded: Loaded, goal: int | None, origin: Any, layer: str | None, settings: Settings, bars: run.Bars
 ) -> Explanation:
+    from usu.errors import UsuWarning
     from usu.models.pictures import read
     from usu.pipeline import explain as explained
     from usu.sources import LAYER_SOURCES
 
     picture = read(file)
     image, geometry, view = run.prepared(loaded, picture)
-    return explained(
-        loaded.model,
-        image,
-        goal,
-        source=origin,
-        layer=layer or (loaded.layer if isinstance(origin, str) and origin in LAYER_SOURCES else None),
-        preset=settings,
-        picture=view,
-        classes=loaded.classes,
-        original=picture.unit,
-        geometry=geometry,
-        progress=bars.progress,
-    )
+    with warnings.catch_warnings():  # the manifest has them as notes, which are reported with their picture
+        warnings.simplefilter("ignore", UsuWarning)
+        return explained(
+            loaded.model,
+            image,
+            goal,
+            source=origin,
+            layer=layer or (loaded.layer if isinstance(origin, str) and origin in LAYER_SOURCES else None),
+            preset=settings,
+            picture=view,
+            classes=loaded.classes,
+            original=picture.unit,
+            geometry=geometry,
+            progress=bars.progress,
+        )
 
 
 def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[str, Any] | None]:

@@ -28,6 +28,9 @@ from usu.sources.cams import coarse_map
 from usu.sources.coarse import CoarseMap
 from usu.types import Array, ArrayT, NDArray
 
+#: A target less probable than this, and not among so many likeliest classes, may be a wrong index.
+TINY, LIKELIEST = 1e-3, 5
+
 
 def upsample(
     coarse: ArrayT | CoarseMap,
@@ -152,6 +155,11 @@ def explain(
         geometry: how ``image`` sits in it, so that overlays come at its own resolution.
         progress: called with the evaluations done and to do.
 
+    A source may find no evidence for the target, and its map is zero. Then what is known is shown instead, and a
+    `usu.errors.UsuWarning`, ``instead`` of the result, its manifest and its figure say so: the evidence against the
+    target where there is some, otherwise the scores on a coarse map of ones. A warning also says that the target's
+    probability is tiny, because its index may be wrong.
+
     >>> net = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     >>> with torch.no_grad(): _ = net[0].weight.fill_(1.0), net[0].bias.fill_(0.0)
     >>> found = explain(net, torch.rand(1, 9, 9), 1, evaluations=8)
@@ -170,14 +178,17 @@ def explain(
     settings = settings_of(preset, default=EXPLAIN_DEFAULT, evaluations=evaluations)
     coarse = _coarse(model, images, target, source, layer, finer=settings.base == "layers")
     shown = as_numpy(displayable(images[0]) if picture is None else picture)
-    values = as_numpy(coarse.values[0]).astype(np.float64)
+    values, finer, instead = _shown_of(coarse, settings)
+    coarse = replace(coarse, notes=_remarks(coarse, instead))
+    for remark in coarse.notes:
+        warnings.warn(remark, UsuWarning, stacklevel=2)
     upsampled = upsample(
         values,
         images[0],
         model,
         coarse.targets[0] if coarse.targets else target,
         preset=settings,
-        finer=[level[0] for level in coarse.finer] or None,
+        finer=finer,
         picture=shown,
         progress=progress,
     )
@@ -187,7 +198,38 @@ def explain(
         label = classes[index] if classes is not None and index < len(classes) else f"class {index}"
     else:
         label = "no class asked for" if index is None else str(index)
-    return Explanation(coarse, values, upsampled, shown, label, original, geometry)
+    return Explanation(coarse, values, upsampled, shown, label, original, geometry, instead=instead)
+
+
+def _shown_of(coarse: CoarseMap, settings: Settings) -> tuple[NDArray, list[Tensor] | None, str | None]:
+    """The map to upsample, maps of finer layers (None: nobody looked), and what it is where the source's is zero."""
+    finer = [level[0] for level in coarse.finer]
+    values = coarse.values[0]
+    instead = None
+    if coarse.empty[0]:
+        if coarse.signed is not None and coarse.only_negative[0]:
+            values, instead = coarse.signed[0], "the evidence against the target"
+        elif settings.scoring != "none":
+            values, finer, instead = torch.ones_like(values), [], "the scores alone, on a coarse map of ones"
+        elif any(bool(level.any()) for level in finer):
+            values, instead = torch.ones_like(values), "the finer layers alone, on a coarse map of ones"
+    plain = as_numpy(values).astype(np.float64)
+    return plain, finer if finer or (instead and settings.scoring != "none") else None, instead
+
+
+def _remarks(coarse: CoarseMap, instead: str | None) -> tuple[str, ...]:
+    """What a person should know before believing the result."""
+    notes = list(coarse.notes)
+    if instead is not None:
+        why = notes.pop(0) if notes else "The coarse map is zero everywhere."
+        notes.insert(0, f"{why} Shown instead: {instead}.")
+    for goal in coarse.goals:
+        if goal.probability is not None and goal.probability < TINY and goal.likelier >= LIKELIEST:
+            notes.append(
+                f"The model gives class {goal.number} a probability of {goal.probability:.1g} here and finds "
+                f"{goal.likelier} classes likelier. Is it the class you mean?"
+            )
+    return tuple(notes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from usu.sources.attention_matrices import recorded_attention
 from usu.sources.coarse import (
     CoarseMap,
+    Goal,
     LayerGrid,
     Target,
     Targets,
@@ -123,8 +124,9 @@ def _from_attention(
         values=finite(torch.cat([one.map for one in done])),
         layer=f"{done[0].layers} attention layers" if done[0].layers > 1 else "1 attention layer",
         reason=done[0].reason,
-        targets=None if callable(targets) else tuple(c for one in done for c in one.classes),
+        targets=None if callable(targets) else tuple(goal.number for one in done for goal in one.goals),
         evaluations=len(batch),
+        goals=tuple(goal for one in done for goal in one.goals),
     )
     which = ", ".join(str(i) for i, empty in enumerate(made.empty) if empty)
     note = f"Picture {which}: no attention speaks for the target, the map is zero everywhere."
@@ -136,13 +138,13 @@ class _Pass:
     map: Tensor
     layers: int
     reason: str
-    classes: list[int]
+    goals: list[Goal]
 
 
 def _one_pass(model: nn.Module, leaf: Tensor, targets: Targets, *, gradients: bool) -> _Pass:
     with recorded(model, leaf, every=False) as seen, recorded_attention() as matrices:
         output = model(seen.entry)
-    score, classes = score_of(output, targets, len(leaf))
+    score, goals = score_of(output, targets, len(leaf))
     grid = _over_the_picture(matrices, seen)
     # only as far back as needed: the rows that are read show in the last layer
     slopes = torch.autograd.grad(score, matrices if gradients else matrices[-1:], allow_unused=True)
@@ -151,7 +153,7 @@ def _one_pass(model: nn.Module, leaf: Tensor, targets: Targets, *, gradients: bo
     rows, reason = _read_rows(slopes_by_head[-1], grid)
     result = relevance(attentions, slopes_by_head) if gradients else rolled_out(attentions)
     places = result[:, rows].mean(1)[:, grid.prefix :]
-    return _Pass(places.reshape(len(leaf), grid.height, grid.width), len(attentions), reason, classes)
+    return _Pass(places.reshape(len(leaf), grid.height, grid.width), len(attentions), reason, goals)
 
 
 def _by_head(matrix: Tensor, batch: int) -> Tensor:

@@ -18,6 +18,7 @@ from usu import _checks as check
 from usu.sources import LAYER_SOURCES, SOURCES
 from usu.sources.coarse import (
     CoarseMap,
+    Goal,
     Target,
     Targets,
     checked_images,
@@ -179,36 +180,37 @@ def _cam(
     reason, evaluations = "", 0
     maps: list[Tensor] = []
     details: list[list[Tensor]] = []
-    classes: list[int] = []
+    goals: list[Goal] = []
     with with_gradients(model, batch) as home:
         for leaf, wanted in in_chunks(batch, targets, chunk, home):
-            found, tops, finest, passes = _one_pass(model, leaf, wanted, name, finer)
+            found, own, finest, passes = _one_pass(model, leaf, wanted, name, finer)
             # the other chunks take the same layer
             name, reason = found.layer, reason or found.reason
             maps.append(_map(formula, found))
             details.append(finest)
-            classes += tops
+            goals += own
             evaluations += passes
     signed = finite(torch.cat(maps))
     made = CoarseMap(
         values=signed.relu() if relu else signed,
         layer=name or "",
         reason=reason,
-        targets=None if callable(targets) else tuple(classes),
+        targets=None if callable(targets) else tuple(goal.number for goal in goals),
         evaluations=evaluations,
         finer=tuple(torch.cat(level) for level in zip(*details, strict=True)),
         signed=signed,
+        goals=tuple(goals),
     )
     return replace(made, notes=notes_on(made, relu=relu))
 
 
 def _one_pass(
     model: nn.Module, leaf: Tensor, targets: Targets, layer: str | None, finer: bool
-) -> tuple[Chosen, list[int], list[Tensor], int]:
+) -> tuple[Chosen, list[Goal], list[Tensor], int]:
     """The layer, the classes, LayerCAMs of finer layers, and the forward passes: one, as a rule."""
     with recorded(model, leaf, layer, shapes=finer) as seen:
         output = model(seen.entry)
-    score, classes = score_of(output, targets, len(leaf))
+    score, goals = score_of(output, targets, len(leaf))
     passes = 1
     if layer is None and not seen.depends(score):
         # something cuts the graph, such as no_grad() around a backbone: a changed picture shows what depends on it
@@ -228,7 +230,7 @@ def _one_pass(
     found = last_layer(seen, score, again=finer) if layer is None else named_layer(seen, score, layer, again=finer)
     cells = found.grid.height * found.grid.width
     details = finer_layercams(finer_layers(seen, score, cells, LEVELS)) if finer else []
-    return found, classes, details, passes * len(leaf)
+    return found, goals, details, passes * len(leaf)
 
 
 def finer_layercams(layers: list[Chosen]) -> list[Tensor]:

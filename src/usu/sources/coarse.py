@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,16 @@ from usu.types import Array
 Target: TypeAlias = int | Sequence[int] | Callable[[Any], Tensor] | None
 #: The same with one class per picture.
 Targets: TypeAlias = tuple[int, ...] | Callable[[Any], Tensor] | None
+
+
+class Goal(NamedTuple):
+    """A class that is explained in one picture."""
+
+    number: int
+    #: None where the model's output is no N x classes tensor.
+    probability: float | None = None
+    #: How many classes the model finds likelier.
+    likelier: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +51,13 @@ class CoarseMap:
     finer: tuple[Tensor, ...] = ()
     #: (B, h, w), before negative evidence was cut off; None where the source has none, or the map came from elsewhere.
     signed: Tensor | None = None
+    #: The class explained in each picture, as the same pass saw it; empty where the target was a callable.
+    goals: tuple[Goal, ...] = ()
+
+    @property
+    def probabilities(self) -> tuple[float | None, ...]:
+        """Of the class explained in each picture; None where the model's output is no N x classes tensor."""
+        return tuple(goal.probability for goal in self.goals)
 
     @property
     def empty(self) -> tuple[bool, ...]:
@@ -128,9 +145,9 @@ def in_chunks(images: Tensor, targets: Targets, chunk: int, home: torch.device) 
         yield leaf, targets[part] if isinstance(targets, tuple) else targets
 
 
-def score_of(output: object, targets: Targets, batch: int) -> tuple[Tensor, list[int]]:
+def score_of(output: object, targets: Targets, batch: int) -> tuple[Tensor, list[Goal]]:
     """The sum over pictures of the value explained in each, and the classes. The pictures do not affect each other."""
-    classes: list[int] = []
+    goals: list[Goal] = []
     if callable(targets):
         values = read(output, targets, "logit", batch)
         if values.shape[1] != 1:
@@ -140,12 +157,26 @@ def score_of(output: object, targets: Targets, batch: int) -> tuple[Tensor, list
     else:
         classes = list(targets) if targets is not None else logits_of(output).argmax(1).tolist()
         values = read(output, tuple(classes), "logit", batch).diagonal()
+        goals = _goals(output, classes)
     if not values.requires_grad:
         raise ValueError(
             "`model` must be differentiable from input to target; got a value without a gradient. "
             "Remove no_grad() or detach() on the way, or bring a coarse map of your own."
         )
-    return values.sum(), classes
+    return values.sum(), goals
+
+
+def _goals(output: object, classes: list[int]) -> list[Goal]:
+    """The classes with their probabilities, where the output is a plain tensor of N x classes."""
+    if not isinstance(output, Tensor) or output.ndim != 2 or output.shape[1] < 2:
+        return [Goal(index) for index in classes]
+    rows = output.detach().double()
+    # some models end in a softmax of their own
+    unit = bool((rows >= 0).all()) and bool(((rows.sum(1) - 1).abs() < 1e-2).all())
+    own = rows.gather(1, torch.tensor(classes, device=rows.device)[:, None])
+    chances = own if unit else (own - rows.logsumexp(1, keepdim=True)).exp()
+    likelier = (rows > own).sum(1)
+    return [Goal(*found) for found in zip(classes, chances.flatten().tolist(), likelier.tolist(), strict=True)]
 
 
 #: Class, distillation and register tokens in front of the patches: at most so many where the patches were seen, and
