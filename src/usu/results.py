@@ -174,6 +174,7 @@ def save_explanation(explanation: Explanation, directory: Path) -> Path:
     try:
         result = explanation.upsampled
         maps = {"coarse": explanation.coarse, "pixel_map": result.pixel_map, "scores": result.scores}
+        maps |= {} if result.stderr is None else {"stderr": result.stderr}
         maps |= {f"segments_{depth}": labels for depth, labels in enumerate(result.segments)}
         maps |= {f"scores_{depth}": field.numpy() for depth, field in enumerate(result.depth_scores)}
         np.savez_compressed(draft / "maps.npz", **maps)  # type: ignore[arg-type] # mypy takes a map for a keyword

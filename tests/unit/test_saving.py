@@ -11,6 +11,7 @@ from PIL import Image
 from torch import nn
 
 import usu
+from tests.chosen import PLAIN, chosen
 from usu import results as saving
 from usu.forward.digest import digest
 from usu.models import Geometry
@@ -24,7 +25,8 @@ def explained(**more: object) -> usu.Explanation:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
         image = torch.rand(3, 24, 32)
-    return usu.explain(model, image, 1, evaluations=12, classes=["zero", "Äpfel"], **more)  # type: ignore[arg-type]
+    own = {"preset": chosen("soft", **PLAIN), "evaluations": 12, "classes": ["zero", "Äpfel"], **more}
+    return usu.explain(model, image, 1, **own)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

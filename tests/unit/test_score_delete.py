@@ -128,7 +128,7 @@ def test_bad_arguments(net):
         delete(ask, IMAGE, torch.zeros(5, 5, dtype=torch.int64))
     with pytest.raises(TypeError, match="`segments` must hold integer labels"):
         delete(ask, IMAGE, SEGMENTS.double())
-    with pytest.raises(ValueError, match="`segments` must be labelled from 0; got -1"):
+    with pytest.raises(ValueError, match="`segments` must be labels from 0 on; got -1"):
         delete(ask, IMAGE, SEGMENTS - 1)
     with pytest.raises(ValueError, match="`mode` must be one of"):
         delete(ask, IMAGE, SEGMENTS, mode="drop")
