@@ -13,10 +13,10 @@ import argparse
 from pathlib import Path
 
 import torch
+from experiments.presets import FORMER
 from experiments.presets.pictures import confirmation, places
 from experiments.presets.rivals import LayerCam, RefineCam, Rise, Spiked
 
-from usu import PRESETS
 from usu.bench import Table, evaluate
 from usu.bench.contenders import Guided
 from usu.forward import from_onnx
@@ -53,7 +53,7 @@ def main() -> None:
     number, count = map(int, asked.part.split("/"))
     rivals = [
         "plain", "presets", "scores-alone", "kernel-shap", *CONTROLS, LayerCam(), RefineCam(),
-        Spiked(Guided("soft", PRESETS["soft"])),
+        Spiked(Guided("soft", FORMER["soft"])),
     ]  # fmt: skip
     work = [("rows", rivals)]
     if not asked.again:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from experiments.presets import FORMER
 from experiments.presets.candidates import Based, Fitted, Mixed, Perplexed
 from experiments.presets.confirm import METRICS, arguments
 from experiments.presets.pictures import development
@@ -27,11 +28,11 @@ from usu.segment import Slic
 
 FAST = PRESETS["fast"]
 #: Where the search stood when this was run; what it found became the presets.
-CELL = replace(PRESETS["cell"], parts=150, temperature=0.3)
-SOFT = replace(PRESETS["soft"], parts=150, temperature=0.3, budget=SoftPrior(0.5, 0.0))
+CELL = replace(FORMER["cell"], parts=150, temperature=0.3)
+SOFT = replace(FORMER["soft"], parts=150, temperature=0.3, budget=SoftPrior(0.5, 0.0))
 BILINEAR = SoftPrior(0.5, 0.03)
-FOUND = {name: PRESETS[name] for name in ("cell", "soft")}
-IWMR = replace(PRESETS["cell"], trace=0.0, max_gain=None)
+FOUND = dict(FORMER)
+IWMR = replace(FORMER["cell"], trace=0.0, max_gain=None)
 GROUPS: dict[str, list[Any]] = {
     "parts": [
         "nearest", "bilinear", "guided",

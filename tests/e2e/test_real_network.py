@@ -64,7 +64,7 @@ def test_what_was_promised_holds(name, request):
     assert explanation.pixel_map.sum() == pytest.approx(32 * 32 * explanation.coarse.sum(), rel=1e-12)
     assert explanation.upsampled.mass_error < 1e-12
     assert explanation.upsampled.evaluations == 60
-    assert explanation.upsampled.segments[0].max() > 60
+    assert explanation.upsampled.segments[0].max() > 50
 
 
 @pytest.mark.parametrize(("name", "box"), [("cat", FACE), ("coffee", CUP)])

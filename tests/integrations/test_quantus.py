@@ -137,6 +137,7 @@ def test_under_no_grad_and_in_training_mode(net, pictures):
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.filterwarnings("ignore:The coarse map:usu.errors.UsuWarning")
 def test_an_all_negative_map_is_said(net, pictures):
     with torch.no_grad():
         net[7].weight[2] = -1.0

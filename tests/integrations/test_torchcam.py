@@ -171,7 +171,8 @@ def test_scalar_targets(net, images):
     def other(row: torch.Tensor) -> torch.Tensor:
         return row[1]
 
-    with wrap(methods.GradCAM(net, "late"), preset=QUICK) as extractor:
+    # a callable reads logits, and so must the class
+    with wrap(methods.GradCAM(net, "late"), preset=replace(QUICK, link="logit")) as extractor:
         (by_class,) = extractor(CLASSES, net(images))
         (by_target,) = extractor(scores=net(images), targets=[own, other])
         (one,) = extractor(scores=net(images), targets=own)
@@ -223,7 +224,7 @@ def test_the_picture_is_the_last_one_the_model_was_given(net, images):
 
 def test_no_memory_of_earlier_calls(net, images):
     counts = []
-    quick = replace(EVEN, segmenter=usu.segment.Grid(), edges="segments")
+    quick = replace(EVEN, segmenter=usu.segment.Tiles(), edges="segments")
     with wrap(methods.GradCAM(net, "late"), preset=quick) as extractor:
         for _ in range(2):
             for _ in range(15):
@@ -263,6 +264,7 @@ def test_as_before_after_an_exception(net, images):
     assert net.training
 
 
+@pytest.mark.filterwarnings("ignore:The coarse map:usu.errors.UsuWarning")
 def test_an_all_negative_map_is_said(net, images):
     with torch.no_grad():
         net.head.weight[2] = -1.0  # every feature speaks against class 2
