@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from usu.operator.base import layered
+from usu.operator.interpolate import layered
 
 
 def test_the_exponents_of_the_layers():
