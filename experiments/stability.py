@@ -241,6 +241,13 @@ def tables(run: Path) -> dict[str, str]:
     }  # fmt: skip
 
 
+def page(asked: argparse.Namespace) -> None:
+    """Every table that the page has a place for."""
+    text = asked.page.read_text(encoding="utf-8")
+    placed = {name: table for name, table in tables(asked.run).items() if f"<!-- measured: {name} -->" in text}
+    asked.page.write_text(filled(text, placed), encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(required=True)
@@ -255,7 +262,7 @@ def main() -> None:
     two = commands.add_parser("page")
     two.add_argument("run", type=Path)
     two.add_argument("page", type=Path)
-    two.set_defaults(work=lambda asked: asked.page.write_text(filled(asked.page.read_text(), tables(asked.run))))
+    two.set_defaults(work=page)
     asked = parser.parse_args()
     asked.work(asked)
 
