@@ -31,9 +31,6 @@ class Partition(Protocol):
     def lattice(self) -> tuple[int, ...]:
         """The shape of the lattice."""
 
-    def masses(self, densities: Tensor) -> Tensor:
-        """Density times pixels of each cell."""
-
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
 
@@ -104,11 +101,6 @@ class Grid:
     def labels(self) -> Tensor:
         """The cell of each pixel, row by row."""
         return self._row[:, None] * self.grid[1] + self._column
-
-    def masses(self, densities: Tensor) -> Tensor:
-        """Density times pixels of each cell."""
-        height, rest = divmod(self._lattice[0], self.grid[0])
-        return densities * (self.sizes if rest or self._width is None else height * self._width)
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
@@ -229,10 +221,6 @@ class Labels:
     def labels(self) -> Tensor:
         """The cell of each pixel."""
         return self._labels
-
-    def masses(self, densities: Tensor) -> Tensor:
-        """Density times pixels of each cell."""
-        return densities * self._sizes
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""

@@ -159,7 +159,7 @@ class _Problem:
 
         mass = values.double().flatten(len(batch)).expand(*lead, -1).reshape(prod(lead), -1)
         if coarse_is == "density":
-            mass = partition.masses(mass)
+            mass = mass * partition.sizes
         else:
             empty = (partition.sizes == 0).nonzero().flatten()
             if len(empty) and check.extremes(mass.index_select(1, empty))[:2] != (0, 0):
