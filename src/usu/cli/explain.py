@@ -65,12 +65,12 @@ def explain(
     from usu.models.pictures import find
 
     run.need("matplotlib", "plot", "The panel of every picture")
-    files = find(pictures)
     settings = run.settings_from(
         preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed,
         engine=engine,
     )  # fmt: skip
     origin = run.source_from(source)
+    files = find(pictures)
     loaded = load(model, weights=weights, device=device)
     goal = None if target is None else resolve_target(target, loaded.classes)
     request = {
@@ -185,20 +185,17 @@ def _saved(explanation: Explanation, out: Path, file: Path, asked: dict[str, Any
         return folder, finished
 
 
-def _stability(result: dict[str, Any]) -> str:
-    found = result.get("stability")
-    return "" if found is None else f", stability {found:.2f}"
-
-
 def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_json: bool, quiet: bool) -> None:
     if as_json:
         errors = [{"picture": str(file), "error": sentence} for file, sentence in failed]
         typer.echo(json.dumps({"explained": done, "failed": errors}, indent=1))
         return
     for result in done:
+        stable = result.get("stability")
         run.tell(
             f"{result['picture']}: {result['label']}; {result['evaluations']} evaluations, {result['seconds']:.1f} s, "
-            f"mass error {result['mass_error']:.0e}{_stability(result)} -> {result['folder']}"
+            f"mass error {result['mass_error']:.0e}{'' if stable is None else f', stability {stable:.2f}'} -> "
+            f"{result['folder']}"
         )
         for remark in [*result["source"]["notes"], *result.get("notes", ())]:
             run.note(f"{result['picture']}: {remark}", quiet=quiet)

@@ -49,8 +49,9 @@ def settings_from(
     """A preset with what was asked for changed."""
     from usu.settings import settings_of
 
-    how = {"evaluations": evaluations, "seed": seed, "engine": engine}
-    changes: dict[str, Any] = {"temperature": temperature, "depth": depth, **how}
+    changes: dict[str, Any] = {
+        "temperature": temperature, "depth": depth, "evaluations": evaluations, "seed": seed, "engine": engine,
+    }  # fmt: skip
     if budget is not None:
         from usu import _checks as check
         from usu.operator.budgets import SoftPrior

@@ -46,18 +46,11 @@ class Picture:
     pixels: NDArray
     #: Height and width of the file's picture, upright.
     size: tuple[int, int]
-    #: Pillow's name for what the file holds: ``"RGB"``, ``"L"``, ``"P"``, ``"I;16"``, ``"CMYK"``, ...
-    mode: str
 
     @property
     def unit(self) -> NDArray:
         """The pixels as float32 in [0, 1], as segmenters want them."""
         return np.asarray(self.pixels.astype(np.float32) / np.float32(255))
-
-    @property
-    def reduced(self) -> bool:
-        """Whether ``pixels`` is a smaller working copy."""
-        return tuple(self.pixels.shape[:2]) != self.size
 
 
 def read(path: str | Path, *, longest: int | None = 4096) -> Picture:
@@ -102,7 +95,7 @@ def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     """Decode, convert, shrink, turn: in the order that needs the least memory."""
     from PIL import Image, ImageOps
 
-    mode, (width, height) = image.mode, image.size
+    width, height = image.size
     scale = 1.0 if longest is None else min(1.0, longest / max(width, height))
     small = (max(1, round(width * scale)), max(1, round(height * scale)))
     if small != image.size:
@@ -119,7 +112,7 @@ def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     rgb.info = {}
     rgb.getexif()[_ORIENTATION_TAG] = orientation
     ImageOps.exif_transpose(rgb, in_place=True)
-    return Picture(path, np.array(rgb), (width, height) if orientation in (5, 6, 7, 8) else (height, width), mode)
+    return Picture(path, np.array(rgb), (width, height) if orientation in (5, 6, 7, 8) else (height, width))
 
 
 def _rgb(path: Path, image: Image.Image) -> Image.Image:

@@ -72,31 +72,26 @@ class Grid:
 
     def __init__(self, grid: tuple[int, int], lattice: tuple[int, int], device: torch.device) -> None:
         self.grid = grid
-        self._lattice = lattice
+        self.lattice = lattice
         self._device = device
         #: The width of all columns where it is one; then views do what indices do, faster.
         self._width = lattice[1] // grid[1] if lattice[1] % grid[1] == 0 else None
 
     @cached_property
     def _row(self) -> Tensor:
-        return interval_of(self._lattice[0], self.grid[0], self._device)
+        return interval_of(self.lattice[0], self.grid[0], self._device)
 
     @cached_property
     def _column(self) -> Tensor:
-        return interval_of(self._lattice[1], self.grid[1], self._device)
+        return interval_of(self.lattice[1], self.grid[1], self._device)
 
     @cached_property
     def sizes(self) -> Tensor:
         """Pixels per cell."""
         heights, widths = (
-            torch.tensor(_lengths(n, k), device=self._device) for n, k in zip(self._lattice, self.grid, strict=True)
+            torch.tensor(_lengths(n, k), device=self._device) for n, k in zip(self.lattice, self.grid, strict=True)
         )
         return (heights[:, None] * widths).flatten()
-
-    @property
-    def lattice(self) -> tuple[int, ...]:
-        """The shape of the lattice."""
-        return self._lattice
 
     def labels(self) -> Tensor:
         """The cell of each pixel, row by row."""
@@ -144,7 +139,7 @@ class Grid:
 
     def _bands(self, field: Tensor) -> Iterator[_Band]:
         """Runs of coarse rows of equal height."""
-        heights = _lengths(self._lattice[0], self.grid[0])
+        heights = _lengths(self.lattice[0], self.grid[0])
         per_row = field.shape[0] * field.shape[2]
         coarse = pixel = 0
         while coarse < len(heights):
@@ -206,17 +201,8 @@ class Labels:
     def __init__(self, labels: Tensor, cells: int) -> None:
         self._labels = labels
         self._flat = labels.flatten()
-        self._sizes = torch.bincount(self._flat, minlength=cells)
-
-    @property
-    def sizes(self) -> Tensor:
-        """Pixels per cell."""
-        return self._sizes
-
-    @property
-    def lattice(self) -> tuple[int, ...]:
-        """The shape of the lattice."""
-        return tuple(self._labels.shape)
+        self.lattice = tuple(labels.shape)
+        self.sizes = torch.bincount(self._flat, minlength=cells)
 
     def labels(self) -> Tensor:
         """The cell of each pixel."""
@@ -229,7 +215,7 @@ class Labels:
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64, a chunk of pixels at a time."""
         flat = field.flatten(1)
-        result = flat.new_zeros(flat.shape[0], len(self._sizes), dtype=torch.float64)
+        result = flat.new_zeros(flat.shape[0], len(self.sizes), dtype=torch.float64)
         step = max(1, _CACHED_PIXELS // flat.shape[0])
         for start in range(0, flat.shape[1], step):
             values, where = flat[:, start : start + step], self._flat[start : start + step]
@@ -239,7 +225,7 @@ class Labels:
     def peak(self, field: Tensor) -> Tensor:
         """Maximum over each cell."""
         flat = field.detach().flatten(1)
-        lowest = flat.new_full((flat.shape[0], len(self._sizes)), -torch.inf)
+        lowest = flat.new_full((flat.shape[0], len(self.sizes)), -torch.inf)
         return lowest.scatter_reduce(1, self._flat.expand(flat.shape), flat, "amax")
 
     def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:

@@ -19,14 +19,7 @@ def heterogeneity(scores: ArrayT, kind: Literal["range", "diagonal"] = "range") 
     - ``"diagonal"`` (the paper): H = Φ * [[-1, 0, 1], [0, 0, 0], [1, 0, -1]], the mixed derivative. Signed, and blind
       to horizontal and vertical edges: a square of scores answers only at its corners.
 
-    Both repeat the border outwards.
-
-    Args:
-        scores: (..., H, W).
-        kind: see above.
-
-    Returns:
-        (..., H, W) in the library and dtype of ``scores``.
+    Both repeat the border outwards. Scores are (..., H, W); H comes back in their library and dtype.
 
     Guarantees:
         Zero where the window is constant. ``"diagonal"`` is linear in the scores; ``"range"`` is at least 0 and scales
@@ -53,13 +46,8 @@ def heterogeneity(scores: ArrayT, kind: Literal["range", "diagonal"] = "range") 
 def boundary_segments(h: Array, segments: ArrayT, threshold: float) -> ArrayT:
     """The labels of the segments worth splitting: max over the segment of |H| > threshold, sorted.
 
-    Args:
-        h: (..., H, W) from `heterogeneity`; over leading dimensions (several targets) the maximum counts.
-        segments: (H, W) integer labels, at least 0.
-        threshold: at least 0.
-
-    Returns:
-        A 1-D array of labels, in the library of ``segments``.
+    ``h`` is (..., H, W) from `heterogeneity`; over leading dimensions (several targets) the maximum counts. The labels
+    of ``segments`` (H, W) start at 0; those returned are a 1-D array in their library.
 
     Guarantees: monotone; a lower threshold never gives fewer segments.
 
@@ -113,10 +101,7 @@ def mixing(h: ArrayT, center: float = 0.1, temperature: float = 0.02) -> ArrayT:
 def merge(coarse_scores: ArrayT, fine_scores: Array, alpha: Array) -> ArrayT:
     """Φ = α · Φ_coarse + (1 - α) · Φ_fine, pixel by pixel.
 
-    Args:
-        coarse_scores: (..., H, W).
-        fine_scores: the same shape.
-        alpha: in [0, 1], from `mixing`; broadcasts.
+    Both are (..., H, W); ``alpha``, from `mixing`, lies in [0, 1] and broadcasts.
 
     Guarantees: convex, so never outside what went in, to the last bit; equal inputs come back unchanged.
 
