@@ -131,12 +131,12 @@ def _explained(
     file: Path, loaded: Loaded, goal: int | None, origin: Any, layer: str | None, settings: Settings, bars: run.Bars
 ) -> Explanation:
     from usu.errors import UsuWarning
-    from usu.models.pictures import read
+    from usu.models.pictures import prepared, read
     from usu.pipeline import explain as explained
     from usu.sources import LAYER_SOURCES
 
     picture = read(file)
-    image, geometry, view = run.prepared(loaded, picture)
+    image, geometry, view = prepared(picture, loaded.prepare)
     with warnings.catch_warnings():  # the manifest has them as notes, which are reported with their picture
         warnings.simplefilter("ignore", UsuWarning)
         return explained(

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from usu.models import Geometry, Loaded
-    from usu.models.pictures import Picture
     from usu.settings import Settings
     from usu.types import NDArray
 
@@ -59,14 +57,6 @@ def settings_from(
         check.choice("budget", budget, BUDGETS)
         changes["budget"] = SoftPrior() if budget == "soft" else budget
     return replace(settings_of(preset), **{name: value for name, value in changes.items() if value is not None})
-
-
-def prepared(loaded: Loaded, picture: Picture) -> tuple[Any, Geometry, NDArray]:
-    """The model's input, how it sits in the picture, and the same part as a person sees it."""
-    from usu.models.pictures import seen
-
-    tensor, geometry = loaded.prepare(picture.pixels)
-    return tensor, geometry, seen(picture.unit, geometry)
 
 
 class Bars:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.errors import UsuError
+from usu.errors import UsuError, first_line
 from usu.forward.calls import Link, Target, checked_link, checked_target, read, top_class, undisturbed
 from usu.types import Array
 
@@ -291,9 +291,8 @@ def _default_chunk(image: Tensor, device: torch.device | None) -> int:
 
 def _ran_out(error: Exception) -> str | None:
     """The first line of the reason if memory ran out; None if it was something else."""
-    text = str(error).strip() or type(error).__name__
     full = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError))
-    return text.splitlines()[0] if full or any(words in text.lower() for words in _OUT_OF_MEMORY) else None
+    return first_line(error) if full or any(words in str(error).lower() for words in _OUT_OF_MEMORY) else None
 
 
 def _finite(values: Tensor) -> Tensor:

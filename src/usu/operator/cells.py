@@ -261,9 +261,7 @@ def partition_of(coarse: Tensor, scores: Tensor, cells: Array | None) -> tuple[P
             raise ValueError(
                 f"`scores` must be at least as large as the grid of `coarse` ({h} x {w}); got {height} x {width}."
             )
-        batch = tuple(coarse.shape[:-2])
-        _broadcastable(batch, tuple(scores.shape[:-2]), coarse, scores)
-        return Grid((h, w), (height, width), coarse.device), batch
+        return Grid((h, w), (height, width), coarse.device), tuple(coarse.shape[:-2])
 
     labels = check.labels("cells", cells, like=coarse)
     if coarse.ndim < 1 or scores.shape[scores.ndim - labels.ndim :] != labels.shape or scores.ndim < labels.ndim:
@@ -274,17 +272,4 @@ def partition_of(coarse: Tensor, scores: Tensor, cells: Array | None) -> tuple[P
     count = coarse.shape[-1]
     if (high := int(labels.max())) >= count:
         raise ValueError(f"`cells` must be labels from 0 to {count - 1}, one per value of `coarse`; got {high}.")
-    batch = tuple(coarse.shape[:-1])
-    _broadcastable(batch, tuple(scores.shape[: scores.ndim - labels.ndim]), coarse, scores)
-    return Labels(labels, count), batch
-
-
-def _broadcastable(left: tuple[int, ...], right: tuple[int, ...], coarse: Tensor, scores: Tensor) -> None:
-    try:
-        if left != right:
-            torch.broadcast_shapes(left, right)
-    except RuntimeError:
-        raise ValueError(
-            f"`scores` must have leading dimensions that broadcast with those of `coarse` ({check.shape(coarse)}); "
-            f"got {check.shape(scores)}."
-        ) from None
+    return Labels(labels, count), tuple(coarse.shape[:-1])

@@ -26,7 +26,7 @@ _FROM = {
     "reshape": "ReshapeTransform reshape_transform",
 }
 _HOME = {name: f"usu.sources.{file}" for file, names in _FROM.items() for name in names.split()}
-__all__ = sorted(["LAYER_SOURCES", "SOURCES", *_HOME])
+__all__ = ["LAYER_SOURCES", "SOURCES", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> Any:
