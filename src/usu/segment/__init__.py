@@ -32,12 +32,12 @@ _FROM = {
     "tiles": "Tiles",
     "watershed": "Watershed",
 }
-_HOME = {name: f"usu.segment.{file}" for file, names in _FROM.items() for name in names.split()}
-__all__ = sorted(_HOME)
+__all__ = sorted(" ".join(_FROM.values()).split())
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOME[name]), name)
-    return found
+    for file, names in _FROM.items():
+        if name in names.split():
+            found = globals()[name] = getattr(import_module(f"usu.segment.{file}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

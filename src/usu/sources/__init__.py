@@ -25,12 +25,12 @@ _FROM = {
     "coarse": "CoarseMap",
     "reshape": "ReshapeTransform reshape_transform",
 }
-_HOME = {name: f"usu.sources.{file}" for file, names in _FROM.items() for name in names.split()}
-__all__ = ["LAYER_SOURCES", "SOURCES", *sorted(_HOME)]
+__all__ = ["LAYER_SOURCES", "SOURCES", *sorted(" ".join(_FROM.values()).split())]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOME[name]), name)
-    return found
+    for file, names in _FROM.items():
+        if name in names.split():
+            found = globals()[name] = getattr(import_module(f"usu.sources.{file}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
