@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from usu.refine import StopReason as StopReason
     from usu.refine import boundary_segments as boundary_segments
     from usu.refine import merge as merge
-    from usu.refine.heterogeneity import heterogeneity as heterogeneity
-    from usu.refine.mixing import mixing as mixing
+    from usu.refine.fields import heterogeneity as heterogeneity
+    from usu.refine.fields import mixing as mixing
     from usu.results import Explanation as Explanation
     from usu.results import Upsampled as Upsampled
     from usu.settings import PRESETS as PRESETS
