@@ -1,8 +1,8 @@
-"""Mass: does every cell still hold what the coarse map gave it (D1), and how sharply is it gathered?
+"""Mass: does every cell still hold what the coarse map gave it (D1), how sharply is it gathered, does the grid show?
 
-In all of them ``pixel_map`` is (H, W); ``coarse`` is (h, w) on a regular grid, or (K,) with ``cells``, the label of
-each pixel (H, W) from 0 to K - 1; with ``coarse_is="density"`` a cell's mass is M_k = a_k · its pixels, with ``"mass"``
-M_k = a_k. A factor on both maps changes nothing, a factor on one of them does: do not normalise before. No evaluations.
+``coarse`` is (h, w) on a regular grid, or (K,) with ``cells``, the label of each pixel (H, W) from 0 to K - 1; with
+``coarse_is="density"`` a cell's mass is M_k = a_k · its pixels, with ``"mass"`` M_k = a_k. A factor on both maps
+changes nothing, a factor on one of them does: do not normalise before. No evaluations.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.metrics.maps import checked_map
+from usu.metrics import quantus_compat
+from usu.metrics.maps import checked_cells, checked_map
 from usu.operator.cells import Grid, Labels, Partition
 from usu.types import Array
 
@@ -30,7 +31,6 @@ def mass_error(
         At least 0, lower is better; 0 is D1. A coarse map of zeros gives 0 for a map without mass in any cell and
         infinity for others.
 
-    >>> import numpy as np
     >>> mass_error(np.array([[1.0, 3.0, 5.0, 6.0]]), np.array([[2.0, 5.0]]))  # 4 of 4, and 11 of 10
     0.1
     """
@@ -50,7 +50,6 @@ def moved_mass(
         At least 0, lower is better; 0 is D1. At most 1 for non-negative maps of equal total. A coarse map of zeros
         gives 0 for a map without mass in any cell and infinity for others.
 
-    >>> import numpy as np
     >>> moved_mass(np.array([[1.0, 2.0, 5.0, 6.0]]), np.array([[2.0, 5.0]]))  # 1 of 14 crossed the border
     0.07142857142857142
     """
@@ -68,7 +67,6 @@ def largest_gain(
         largest cell if no pixel goes against its cell's sign. A large number means that a stray pixel can take a cell.
         Cells below a millionth of the largest density are left out; if that is all of them, 0.
 
-    >>> import numpy as np
     >>> largest_gain(np.array([[1.0, 3.0, 5.0, 5.0]]), np.array([[2.0, 5.0]]))  # 3 where the cell has 2
     1.5
     """
@@ -77,6 +75,55 @@ def largest_gain(
     density = partition.spread((mass / partition.sizes)[None])[0].abs()
     there = density > _NO_MASS * density.max()
     return float((field[there].abs() / density[there]).max()) if bool(there.any()) else 0.0
+
+
+def seam_energy(pixel_map: Array, cells: Array | tuple[int, int], segments: Array) -> float:
+    """mean (Ã(x) - Ã(y))² / mean Ã² over neighbours x, y of two cells and one segment.
+
+    Neighbours stand side by side or one above the other. Where a segment ends a jump is welcome; inside it, at the
+    border of two cells, it shows the grid.
+
+    Guarantees:
+        At least 0, lower is better; 0 where no segment crosses a cell's border, and for a map of zeros. The scale of
+        the map changes nothing. A constant map has no seams: this measures only what must not be there.
+
+    >>> seam_energy(np.array([[0.0, 0.0, 2.0, 2.0]]), (1, 2), np.array([[0, 0, 0, 1]]))  # 2² over a mean of 2
+    2.0
+    """
+    field = checked_map(pixel_map)
+    size = tuple(field.shape)
+    cell, segment = checked_cells(cells, size), check.labels("segments", segments, size=size, least=None).cpu()
+    peak = field.abs().max()
+    if peak == 0:
+        return 0.0
+    field = field / peak  # squares of tiny and of huge values leave the range of float64
+    jumps = torch.cat(
+        [field.diff(dim=axis)[(cell.diff(dim=axis) != 0) & (segment.diff(dim=axis) == 0)] for axis in (0, 1)]
+    )
+    return float(jumps.square().mean() / field.square().mean()) if len(jumps) else 0.0
+
+
+def sparseness(pixel_map: Array, *, compat: Literal["quantus"] | None = None) -> float:
+    """G = Σ_i (2i - n - 1) a_i / (n Σ_i a_i), the Gini index of the sorted magnitudes a_1 ≤ ... ≤ a_n of |Ã|.
+
+    Guarantees:
+        In [0, 1 - 1/n], where 0 is a constant map and 1 - 1/n a single pixel. Higher is sparser, which says nothing
+        about right or wrong. The scale and the sign of the map change nothing; nor does the order of its pixels, so a
+        permuted map gets the same. A map of zeros gets 0.
+
+    >>> sparseness(np.array([[0.0, 0.0, 0.0, 7.0]]))
+    0.75
+    """
+    field = checked_map(pixel_map)
+    shift = quantus_compat.SPARSENESS_SHIFT if quantus_compat.wanted(compat) else 0.0
+    sizes = field.abs().flatten().sort().values
+    if sizes[-1] == 0:
+        return 0.0
+    sizes = sizes / sizes[-1] + shift
+    n = len(sizes)
+    place = 2 * torch.arange(1, n + 1, dtype=torch.float64) - n - 1
+    # the terms of a constant map cancel, up to a rounding that can fall below zero
+    return max(0.0, float((place * sizes).sum() / (n * sizes.sum())))
 
 
 def _masses(field: Tensor, coarse: Array, cells: Array | None, coarse_is: str) -> tuple[Tensor, Tensor, Partition]:
