@@ -15,12 +15,11 @@ from torch import Tensor
 
 from usu.forward import Model
 from usu.forward.fills import Fill, filled
-from usu.metrics.curves import STEPS, curve, half_deletion, irof, pixel_flipping
+from usu.metrics.curves import STEPS, curve, half_deletion, irof, monotonicity_correlation, pixel_flipping
 from usu.metrics.infidelity import block_changes, infidelity_of
 from usu.metrics.localization import area_iou, cell_auroc, concentration, energy_in_mask, iou, pointing_game
 from usu.metrics.maps import quantile_match
 from usu.metrics.mass import largest_gain, mass_error, moved_mass, seam_energy, sparseness
-from usu.metrics.monotonicity import monotonicity_correlation
 from usu.metrics.passes import Measured, Memory, aimed, one_target, seeded
 from usu.metrics.road import road
 from usu.operator.interpolate import interpolate

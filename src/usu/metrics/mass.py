@@ -1,5 +1,7 @@
 """Mass: does every cell still hold what the coarse map gave it (D1), how sharply is it gathered, does the grid show?
 
+And against a known truth: spurious attribution, lost attribution, and the mass that forces them.
+
 ``coarse`` is (h, w) on a regular grid, or (K,) with ``cells``, the label of each pixel (H, W) from 0 to K - 1; with
 ``coarse_is="density"`` a cell's mass is M_k = a_k · its pixels, with ``"mass"`` M_k = a_k. A factor on both maps
 changes nothing, a factor on one of them does: do not normalise before. No evaluations.
@@ -7,14 +9,15 @@ changes nothing, a factor on one of them does: do not normalise before. No evalu
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from usu import _checks as check
 from usu.metrics import quantus_compat
-from usu.metrics.maps import checked_cells, checked_map
+from usu.metrics.maps import checked_cells, checked_grid, checked_map
 from usu.operator.cells import Grid, Labels, Partition
 from usu.types import Array
 
@@ -124,6 +127,73 @@ def sparseness(pixel_map: Array, *, compat: Literal["quantus"] | None = None) ->
     place = 2 * torch.arange(1, n + 1, dtype=torch.float64) - n - 1
     # the terms of a constant map cancel, up to a rounding that can fall below zero
     return max(0.0, float((place * sizes).sum() / (n * sizes.sum())))
+
+
+class ErrorMaps(NamedTuple):
+    """Per pixel: ``alpha`` is attribution that should not be there, ``beta`` is attribution that is missing."""
+
+    alpha: Any
+    beta: Any
+
+
+class MassImbalance(NamedTuple):
+    """Per cell: mass that is missing and mass that is too much."""
+
+    deficit: Any
+    excess: Any
+
+
+def alpha_beta_errors(pixel_map: Array, truth: Array) -> ErrorMaps:
+    """α(x) = max(0, |Ã(x)| - |A*(x)|) and β(x) = max(0, |A*(x)| - |Ã(x)|).
+
+    Guarantees:
+        At each pixel at most one of them is positive, and α + β = ||Ã| - |A*||.
+
+    >>> alpha, beta = alpha_beta_errors(np.array([3.0, 1.0]), np.array([1.0, -2.0]))
+    >>> alpha, beta
+    (array([2., 0.]), array([0., 1.]))
+    """
+    found, known = _pair(pixel_map, truth)
+    surplus = found.abs() - known.abs()
+    back = check.like_input(pixel_map)
+    return ErrorMaps(back(surplus.clamp(min=0)), back((-surplus).clamp(min=0)))
+
+
+def mass_imbalance(pixel_map: Array, truth: Array, cells: Array | tuple[int, int]) -> MassImbalance:
+    """Δ⁻_k = max(0, Σ A* - Σ Ã) and Δ⁺_k = max(0, Σ Ã - Σ A*) over each cell, (..., K).
+
+    Args:
+        cells: integer labels over the lattice (any number of dimensions), or a grid (h, w).
+
+    Guarantees:
+        For non-negative maps Σ α ≥ Δ⁺ and Σ β ≥ Δ⁻ in every cell; both vanish for a map that satisfies D1 when the
+        coarse map sums the truth.
+
+    >>> mass_imbalance(np.array([[3.0, 1.0, 2.0, 2.0]]), np.array([[1.0, 1.0, 4.0, 4.0]]), (1, 2))
+    MassImbalance(deficit=array([0., 4.]), excess=array([2., 0.]))
+    """
+    found, known = _pair(pixel_map, truth)
+    partition: Partition
+    if isinstance(cells, (np.ndarray, Tensor)):
+        labels = check.labels("cells", cells, size=found.shape[found.ndim - cells.ndim :], like=found)
+        partition = Labels(labels, int(labels.max()) + 1)
+    else:
+        partition = checked_grid(cells, found.shape[-2:], device=found.device)
+    lead = found.shape[: found.ndim - len(partition.lattice)]
+    surplus = partition.total((found - known).reshape(-1, *partition.lattice)).reshape(*lead, -1)
+    back = check.like_input(pixel_map)
+    return MassImbalance(back((-surplus).clamp(min=0)), back(surplus.clamp(min=0)))
+
+
+def _pair(pixel_map: Array, truth: Array) -> tuple[Tensor, Tensor]:
+    """Both in float64: a difference in half precision would lose what the cells are compared by."""
+    found = check.as_tensor("pixel_map", pixel_map)
+    known = check.as_tensor("truth", truth, like=found)
+    if found.shape != known.shape:
+        raise ValueError(f"`truth` must be as large as `pixel_map` ({check.shape(found)}); got {check.shape(known)}.")
+    check.finite("pixel_map", found)
+    check.finite("truth", known)
+    return found.double(), known.double()
 
 
 def _masses(field: Tensor, coarse: Array, cells: Array | None, coarse_is: str) -> tuple[Tensor, Tensor, Partition]:
