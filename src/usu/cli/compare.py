@@ -66,8 +66,7 @@ def compare(
     refused: dict[str, str] = {}
 
     def add(name: str, field: NDArray, spent: str, seconds: float) -> None:
-        # what moved is missing in one cell and too much in another: half of the differences is the share
-        moved = moved_mass(field, coarse) / 2
+        moved = moved_mass(field, coarse)
         maps[name] = (field, f"moved {moved:.1%} of the mass; {spent}, {seconds:.1f} s")
 
     with run.bars(1, quiet=quiet) as bars:
