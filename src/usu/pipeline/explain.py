@@ -15,6 +15,7 @@ from usu import _checks as check
 from usu._checks import as_numpy
 from usu.errors import UsuWarning
 from usu.forward import Model, Progress, Target
+from usu.forward.digest import weights_digest
 from usu.inputs import displayable, model_of
 from usu.models.pictures import Geometry
 from usu.pipeline.run import upsample
@@ -97,13 +98,18 @@ def explain(
         picture=shown,
         progress=progress,
     )
+    weights = weights_digest(model) if isinstance(model, nn.Module) else None
+    upsampled = replace(upsampled, provenance={**upsampled.provenance, "weights": weights})
     index = upsampled.provenance["target"]
     if isinstance(index, int):
         coarse = replace(coarse, targets=(index,))
         label = classes[index] if classes is not None and index < len(classes) else f"class {index}"
     else:
         label = "no class asked for" if index is None else str(index)
-    return Explanation(coarse, values, upsampled, shown, label, original, geometry, instead=instead)
+    name = source if isinstance(source, str) else "own map"
+    return Explanation(
+        coarse, values, upsampled, shown, (label,), original, geometry, instead=instead, source_name=name
+    )
 
 
 def _shown_of(coarse: CoarseMap, settings: Settings) -> tuple[NDArray, list[Tensor] | None, str | None]:

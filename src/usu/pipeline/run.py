@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -112,6 +113,7 @@ def upsample(
             "target": targets,
             "versions": versions(),
         },
+        picture=np.stack([given.picture for given in call.inputs]) if call.batched else call.inputs[0].picture,
     )
 
 
