@@ -23,11 +23,12 @@ GEOMETRY = Geometry((50, 90), (1.0, 13.0, 49.0, 77.0), (24, 32))
 FILES = ["manifest.json", "maps.npz", "overlay.png", "panel.png"]
 
 
-def explained(**more: object) -> usu.Explanation:
+def explained(dtype: torch.dtype = torch.float32, **more: object) -> usu.Explanation:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        image = torch.rand(3, 24, 32)
+        image = torch.rand(3, 24, 32).to(dtype)
+        model.to(dtype)
     own = {"target": 1, "preset": chosen("soft", **PLAIN), "evaluations": 12, "classes": ["zero", "Äpfel"], **more}
     return usu.explain(model, image, **own)  # type: ignore[arg-type]
 
@@ -254,7 +255,8 @@ def same(one: object, two: object, at: str = "result") -> None:
     if isinstance(one, (np.ndarray, torch.Tensor)):
         assert type(one) is type(two), at
         assert (one.dtype, one.shape) == (two.dtype, two.shape), at  # type: ignore[union-attr]
-        assert np.asarray(one).tobytes() == np.asarray(two).tobytes(), at
+        pair = (value.float() if isinstance(value, torch.Tensor) else value for value in (one, two))
+        assert len({np.asarray(value).tobytes() for value in pair}) == 1, at
     elif dataclasses.is_dataclass(one):
         assert type(one) is type(two), at
         for part in dataclasses.fields(one):
@@ -293,6 +295,12 @@ def test_what_is_loaded_is_what_was_saved(more, tmp_path):
     assert loaded.manifest() == saved.manifest()
     assert repr(loaded) == repr(saved)
     assert np.array_equal(loaded.overlay(), saved.overlay())
+
+
+def test_half_precision_comes_back(tmp_path):
+    saved = explained(dtype=torch.bfloat16)
+    assert saved.source.values.dtype == torch.bfloat16
+    same(saved, usu.load(saved.save(tmp_path / "x")))
 
 
 def test_a_photograph_is_stored_as_bytes(tmp_path):

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from usu._checks import as_numpy
 from usu.forward.digest import digest
 from usu.refine import StopReason
 from usu.results.files import draft_prefix
@@ -93,6 +96,7 @@ def manifest_of(explanation: Explanation) -> dict[str, Any]:
             "reason": source.reason,
             "evaluations": source.evaluations,
             "notes": list(source.notes),
+            "dtype": str(source.values.dtype).removeprefix("torch."),
             "goals": [list(goal) for goal in source.goals],
         },
         "instead": explanation.instead,
@@ -112,13 +116,18 @@ def _arrays(explanation: Explanation) -> dict[str, NDArray]:
     maps = {
         "coarse": explanation.coarse, "pixel_map": result.pixel_map, "scores": result.scores,
         "stderr": result.stderr, "picture": explanation.picture, "original": _bytes(explanation.original),
-        "source_values": source.values.cpu().numpy(),
-        "source_signed": None if source.signed is None else source.signed.cpu().numpy(),
+        "source_values": _plain(source.values),
+        "source_signed": None if source.signed is None else _plain(source.signed),
     }  # fmt: skip
-    maps |= {f"source_finer_{level}": field.cpu().numpy() for level, field in enumerate(source.finer)}
+    maps |= {f"source_finer_{level}": _plain(field) for level, field in enumerate(source.finer)}
     maps |= {f"segments_{depth}": labels for depth, labels in enumerate(result.segments)}
     maps |= {f"scores_{depth}": field.numpy() for depth, field in enumerate(result.depth_scores)}
     return {name: values for name, values in maps.items() if values is not None}
+
+
+def _plain(values: Tensor) -> NDArray:
+    """An array; numpy has no bfloat16, whose numbers are also float32's."""
+    return as_numpy(values.float() if values.dtype == torch.bfloat16 else values)
 
 
 def _bytes(unit: NDArray | None) -> NDArray | None:

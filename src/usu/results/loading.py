@@ -63,17 +63,17 @@ def load(folder: str | Path) -> Explanation:
 
 def _explanation(manifest: dict[str, Any], arrays: dict[str, NDArray]) -> Explanation:
     about, place, signed = manifest["source"], manifest["geometry"], arrays.get("source_signed")
-    reason = manifest["stop_reason"]
+    reason, kind = manifest["stop_reason"], getattr(torch, about["dtype"])
     return Explanation(
         source=CoarseMap(
-            values=torch.from_numpy(arrays["source_values"]),
+            values=torch.from_numpy(arrays["source_values"]).to(kind),
             layer=about["layer"],
             reason=about["reason"],
             targets=None if manifest["targets"] is None else tuple(manifest["targets"]),
             evaluations=about["evaluations"],
             notes=tuple(about["notes"]),
             finer=tuple(torch.from_numpy(level) for level in _numbered(arrays, "source_finer")),
-            signed=None if signed is None else torch.from_numpy(signed),
+            signed=None if signed is None else torch.from_numpy(signed).to(kind),
             goals=tuple(Goal(*goal) for goal in about["goals"]),
         ),
         coarse=arrays["coarse"],
