@@ -29,6 +29,9 @@ def explained(dtype: torch.dtype = torch.float32, **more: object) -> usu.Explana
         model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=4, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
         image = torch.rand(3, 24, 32).to(dtype)
         model.to(dtype)
+    if (original := more.pop("original", None)) is not None:  # a picture, which the model takes as this very image
+        tensor, geometry = image, more.pop("geometry")
+        image, more["prepare"] = original, lambda pixels: (tensor, geometry)
     own = {"target": 1, "preset": chosen("soft", **PLAIN), "evaluations": 12, "classes": ["zero", "Äpfel"], **more}
     return usu.explain(model, image, **own)  # type: ignore[arg-type]
 
@@ -102,7 +105,7 @@ def test_the_overlay_has_the_size_of_the_picture_itself(tmp_path):
     original = np.random.default_rng(0).random((50, 90, 3))
     explanation = explained(original=original, geometry=Geometry((50, 90), (1.0, 13.0, 49.0, 77.0), (24, 32)))
     picture, placed = explanation.on_original()
-    assert picture is original
+    np.testing.assert_allclose(picture, original, atol=0.5 / 255 + 1e-6)
     assert placed.shape == (50, 90)
     assert np.isnan(placed[:, :13]).all()
     assert np.isfinite(placed[1:49, 13:77]).all()
@@ -110,7 +113,7 @@ def test_the_overlay_has_the_size_of_the_picture_itself(tmp_path):
         assert overlay.size == (90, 50)
         pixels = np.asarray(overlay).astype(float)
     # outside of what the model saw: the picture itself, dimmed
-    np.testing.assert_allclose(pixels[:, :13], 255 * 0.7 * original[:, :13], atol=0.51)
+    np.testing.assert_allclose(pixels[:, :13], 255 * 0.7 * original[:, :13], atol=0.9)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -30,7 +30,10 @@ def explain(
     layer: Annotated[
         str | None, typer.Option(help="Where the *cam sources look; the last spatial layer if not given.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Class index or name; the model's top class if not given.")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="Class index or name; the model's top class if not given. May be repeated.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(help="The so many likeliest classes instead.")] = None,
     source: Annotated[
         str,
         typer.Option(
@@ -72,12 +75,14 @@ def explain(
     )  # fmt: skip
     origin = run.source_from(source)
     loaded = load(model, weights=weights, device=device)
-    goal = None if target is None else resolve_target(target, loaded.classes)
+    goals = [resolve_target(name, loaded.classes) for name in target or ()]
+    goal = goals if len(goals) > 1 else goals[0] if goals else None
     request = {
         "model": model,
         "weights": weights,
         "layer": layer,
         "target": goal,
+        "top": top,
         "source": source,
         "settings": settings.described(),
         "contents": _contents(model, loaded, origin),
@@ -93,7 +98,7 @@ def explain(
                     folder, finished = _folder(out, file, asked)
                     if finished is None:
                         bars.start(file.name, settings.limit)
-                        explanation = _explained(file, loaded, goal, origin, layer, settings, bars)
+                        explanation = _explained(file, loaded, goal, top, origin, layer, settings, bars)
                         folder, finished = _saved(replace(explanation, request=asked), out, file, asked)
                     done.append({"picture": str(file), "folder": str(folder), **finished})
                 except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError) as error:
@@ -128,29 +133,22 @@ def _asked(file: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explained(
-    file: Path, loaded: Loaded, goal: int | None, origin: Any, layer: str | None, settings: Settings, bars: run.Bars
+    file: Path,
+    loaded: Loaded,
+    goal: list[int] | int | None,
+    top: int | None,
+    origin: Any,
+    layer: str | None,
+    settings: Settings,
+    bars: run.Bars,
 ) -> Explanation:
     from usu.errors import UsuWarning
-    from usu.models.pictures import read
     from usu.pipeline import explain as explained
-    from usu.sources import LAYER_SOURCES
 
-    picture = read(file)
-    image, geometry, view = run.prepared(loaded, picture)
     with warnings.catch_warnings():  # the manifest has them as notes, which are reported with their picture
         warnings.simplefilter("ignore", UsuWarning)
         return explained(
-            loaded.model,
-            image,
-            goal,
-            source=origin,
-            layer=layer or (loaded.layer if isinstance(origin, str) and origin in LAYER_SOURCES else None),
-            preset=settings,
-            picture=view,
-            classes=loaded.classes,
-            original=picture.unit,
-            geometry=geometry,
-            progress=bars.progress,
+            loaded, file, goal, source=origin, layer=layer, top=top, preset=settings, progress=bars.progress
         )
 
 

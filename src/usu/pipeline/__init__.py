@@ -1,7 +1,7 @@
 """The only room that knows every stage: coarse map + picture + model -> segments -> scores -> one redistribution."""
 
-from usu.pipeline.explain import explain
+from usu.pipeline.explain import explain, explain_many
 from usu.pipeline.halves import Scored, finer_of, map_of, mass_error_of, scores_of
 from usu.pipeline.run import upsample
 
-__all__ = ["Scored", "explain", "finer_of", "map_of", "mass_error_of", "scores_of", "upsample"]
+__all__ = ["Scored", "explain", "explain_many", "finer_of", "map_of", "mass_error_of", "scores_of", "upsample"]

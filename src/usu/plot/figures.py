@@ -55,6 +55,11 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Any:
     from usu.operator.interpolate import interpolate
 
     result, picture = explanation.upsampled, explanation.picture
+    heading = f"{explanation.title}\n{explanation.facts}, {result.seconds:.1f} s"
+    if explanation.instead is not None:
+        heading += f"\nNo evidence for the target; shown instead: {explanation.instead}"
+    if len(explanation.labels) > 1:
+        return figure(_classes(explanation), columns=len(explanation.labels) + 1, heading=heading, dark=dark)
     coarse = explanation.coarse if explanation.coarse.ndim == 2 else explanation.coarse[0]
     layer = f", layer {explanation.source.layer}" if explanation.source.layer else ""
     panels = [
@@ -72,10 +77,19 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Any:
         spread = result.stderr if result.stderr.ndim == 2 else result.stderr[0]
         unit = shares(spread, explanation.first_map)
         panels.append(Panel("standard error", unit, scale=scale_of([unit])))
-    heading = f"{explanation.title}\n{explanation.facts}, {result.seconds:.1f} s"
-    if explanation.instead is not None:
-        heading += f"\nNo evidence for the target; shown instead: {explanation.instead}"
     return figure(panels, columns=3 if len(panels) == 6 else 4, heading=heading, dark=dark)
+
+
+def _classes(explanation: Explanation) -> list[Panel]:
+    """The picture and every class's map; below, its last segments and every class's coarse map."""
+    picture, labels = explanation.picture, explanation.segments[-1]
+    maps, coarse = explanation.pixel_map, explanation.coarse
+    return [
+        Panel("what the model sees", picture=picture),
+        *(Panel(name, field, picture) for name, field in zip(explanation.names, maps, strict=True)),
+        Panel("segments", picture=picture, labels=labels, note=f"{labels.max() + 1} segments"),
+        *(Panel("coarse map", field, note=f"{field.shape[0]} x {field.shape[1]}") for field in coarse),
+    ]
 
 
 def effects(comparisons: Sequence[Comparison]) -> Any:

@@ -142,6 +142,10 @@ class Explanation:
     #: The source's name; of a map made elsewhere it is not known.
     source_name: str = "own map"
 
+    def __post_init__(self) -> None:
+        if isinstance(self.labels, str):  # one class has one name
+            object.__setattr__(self, "labels", (self.labels,))
+
     pixel_map = property(attrgetter("upsampled.pixel_map"), doc="The result, at the resolution of the model's input.")
     stderr = property(attrgetter("upsampled.stderr"), doc="See `Upsampled`.")
     stability = property(attrgetter("upsampled.stability"), doc="See `Upsampled`.")
@@ -174,7 +178,12 @@ class Explanation:
     @property
     def title(self) -> str:
         """The classes with their probabilities."""
-        return "; ".join(map(_named, self.labels, self.probabilities))
+        return "; ".join(self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Each class with its probability, short enough for a title."""
+        return tuple(map(_named, self.labels, self.probabilities))
 
     @property
     def facts(self) -> str:
@@ -185,7 +194,8 @@ class Explanation:
     @property
     def first_map(self) -> NDArray:
         """The map of the first target, for pictures of one map."""
-        return _flat(self.pixel_map)[0]
+        found: NDArray = self.pixel_map
+        return found if found.ndim == 2 else found[0]
 
     def on_original(self) -> tuple[NDArray, NDArray]:
         """The file's own picture and the first map placed on it; outside of what the model saw the map is NaN."""
@@ -267,7 +277,7 @@ class Explanation:
         from usu.plot import View
 
         views = []
-        for values, name in zip(_flat(self.pixel_map), map(_named, self.labels, self.probabilities), strict=True):
+        for values, name in zip(_flat(self.pixel_map), self.names, strict=True):
             picture, placed = self._placed(values)
             views.append(View(placed, picture, name))
         return views
