@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from usu.refine import merge as merge
     from usu.refine.heterogeneity import heterogeneity as heterogeneity
     from usu.refine.mixing import mixing as mixing
+    from usu.results import Contrast as Contrast
     from usu.results import Explanation as Explanation
     from usu.results import Region as Region
     from usu.results import Upsampled as Upsampled
+    from usu.results import contrast as contrast
     from usu.results import load as load
     from usu.settings import PRESETS as PRESETS
     from usu.settings import Settings as Settings
@@ -62,7 +64,7 @@ _FROM = {
     "usu.operator.redistribute": "cell_budgets redistribute",
     "usu.pipeline": "explain explain_many upsample",
     "usu.refine": "StopReason boundary_segments heterogeneity merge mixing",
-    "usu.results": "Explanation Region Upsampled load",
+    "usu.results": "Contrast Explanation Region Upsampled contrast load",
     "usu.settings": "PRESETS Settings",
     "usu.sources": "CoarseMap attention_rollout gradcam gradient_attention hirescam layercam reshape_transform",
 }

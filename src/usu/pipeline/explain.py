@@ -194,7 +194,7 @@ def _label(index: Any, classes: tuple[str, ...] | None) -> str:
 
 
 def _shown_of(coarse: CoarseMap, settings: Settings) -> tuple[NDArray, list[Tensor] | None, str | None]:
-    """The maps to upsample, those of finer layers (None: nobody looked), and what they are where the source's is zero."""
+    """The maps to upsample, of finer layers (None: nobody looked), and what they are where the source's is zero."""
     every = [_one_shown(coarse, settings, row) for row in range(len(coarse.values))]
     if len(every) == 1:
         values, finer, instead = every[0]
