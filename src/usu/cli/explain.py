@@ -54,6 +54,9 @@ def explain(
         typer.Option(help="What runs the model for scores: torch, onnx, compile or auto."),
     ] = "torch",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    sanity: Annotated[
+        bool, typer.Option("--sanity", help="Also: does the map change with the model's weights, and only with them?")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the results, one folder per picture in it.")] = Path("usu-out"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars and no remarks.")] = False,
@@ -101,6 +104,8 @@ def explain(
                         explanation = _explained(file, loaded, goal, top, origin, layer, settings, bars)
                         folder, finished = _saved(replace(explanation, request=asked), out, file, asked)
                     done.append({"picture": str(file), "folder": str(folder), **finished})
+                    if sanity:
+                        done[-1]["sanity"] = _tried(file, loaded, goals, origin, layer, settings)
                 except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError) as error:
                     failed.append((file, " ".join(str(error).split()) or type(error).__name__))
                 bars.finish()
@@ -152,6 +157,21 @@ def _explained(
         )
 
 
+def _tried(
+    file: Path, loaded: Loaded, goals: list[int], origin: Any, layer: str | None, settings: Settings
+) -> dict[str, Any]:
+    """Of the first class."""
+    from usu.pipeline import sanity
+
+    if not isinstance(origin, str):
+        raise ValueError("`--sanity` must go with a source by name: a map from a file does not change with the model.")
+    found = sanity(
+        loaded, file, goals[0] if goals else None, source=origin, layer=layer, preset=settings,
+        evaluations=settings.evaluations if isinstance(settings.evaluations, int) else 150,
+    )  # fmt: skip
+    return {"passed": found.passed, "sentence": found.sentence, "trials": found.rows()}
+
+
 def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[str, Any] | None]:
     """Where the result goes, and its manifest if it is there already: the first of name, name-2, name-3 that is either
     free or holds the answer to the same request, whole."""
@@ -198,6 +218,10 @@ def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_js
             f"{result['picture']}: {result['label']}; {result['evaluations']} evaluations, {result['seconds']:.1f} s, "
             f"mass error {result['mass_error']:.0e}{_stability(result)} -> {result['folder']}"
         )
+        if "sanity" in result:
+            for trial in result["sanity"]["trials"]:
+                run.tell(f"  {trial['name']:<32}{trial['wanted']:<7}IoU {trial['iou']:.2f}")
+            run.tell(f"  {result['sanity']['sentence']}")
         for remark in [*result["source"]["notes"], *result.get("notes", ())]:
             run.note(f"{result['picture']}: {remark}", quiet=quiet)
     for _file, sentence in failed:
