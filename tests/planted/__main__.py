@@ -24,7 +24,7 @@ HOME = Path(__file__).parents[2]
 #: A defect that makes a test wait for ever is caught, too.
 SECONDS = 900
 #: Loaded once, before the copies of this process are made.
-HEAVY = ("torch", "numpy", "pytest", "hypothesis", "scipy.stats", "scipy.ndimage", "skimage.segmentation", "PIL.Image")
+HEAVY = ("torch", "numpy", "scipy.stats", "scipy.ndimage", "skimage.segmentation", "PIL.Image")
 
 
 def copied(to: Path) -> Path:
@@ -45,11 +45,14 @@ def tests_of(room: str, checkout: Path) -> list[str]:
 def caught_by(checkout: Path, paths: list[str]) -> str:
     """The first test that fails, empty if none does; in a process of its own that has the heavy modules already."""
     found = checkout.parent / "found.txt"
-    found.write_text("")
+    found.write_text("the tests did not start")
     child = os.fork()
     if child == 0:
-        os.setsid()
-        _run_and_leave(checkout, paths, found)
+        try:
+            os.setsid()
+            found.write_text(_first_failure(checkout, paths))
+        finally:
+            os._exit(0)
     until = time.monotonic() + SECONDS
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         if time.monotonic() > until:
@@ -60,7 +63,7 @@ def caught_by(checkout: Path, paths: list[str]) -> str:
     return found.read_text().strip()
 
 
-def _run_and_leave(checkout: Path, paths: list[str], found: Path) -> None:
+def _first_failure(checkout: Path, paths: list[str]) -> str:
     import pytest
 
     os.chdir(checkout)
@@ -73,12 +76,11 @@ def _run_and_leave(checkout: Path, paths: list[str], found: Path) -> None:
     said = io.StringIO()
     with redirect_stdout(said), redirect_stderr(said):
         code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--tb=no", *paths])
-    if code != 0:
-        lines = said.getvalue().splitlines()
-        failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-        name = failed[0].split(" ")[1] if failed else (lines or [f"code {code}"])[-1]
-        found.write_text(name)
-    os._exit(0)
+    if code == 0:
+        return ""
+    lines = said.getvalue().splitlines()
+    failed = [line.split(" ")[1] for line in lines if line.startswith(("FAILED", "ERROR"))]
+    return failed[0] if failed else (lines or [f"code {code}"])[-1]
 
 
 def planted(defect: Defect, checkout: Path) -> str:

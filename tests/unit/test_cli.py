@@ -19,7 +19,6 @@ from PIL import Image
 from skimage import data
 from torch import nn
 
-import usu.cli
 from usu.bench.table import Row, Table, read_table
 from usu.cli import run
 
@@ -69,20 +68,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.save({key: value.long() for key, value in state.items()}, folder / "whole.pth")
     (folder / "conv.py").write_text("from torch import nn\ndef net():\n    return nn.Conv2d(3, 8, 5, 4, 2)\n")
     return folder
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Usu:
-    def call(folder: Path, *arguments: object) -> Answer:
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["usu", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            usu.cli.main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return call
 
 
 @pytest.mark.parametrize(
