@@ -11,6 +11,7 @@ import argparse
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -66,6 +67,7 @@ def caught_by(checkout: Path, paths: list[str]) -> str:
 def _first_failure(checkout: Path, paths: list[str]) -> str:
     import pytest
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the campaign runs in the background
     os.chdir(checkout)
     sys.path[:] = [str(checkout / "src"), str(checkout), *(p for p in sys.path if p not in ("", str(HOME)))]
     for name in [name for name in sys.modules if name.partition(".")[0] in ("usu", "tests")]:
@@ -110,6 +112,9 @@ def main() -> int:
     results = []
     with tempfile.TemporaryDirectory(prefix="usu-planted-") as folder:
         checkout = copied(Path(folder) / "checkout")
+        for room in dict.fromkeys(defect.room for defect in chosen):
+            if wrong := caught_by(checkout, tests_of(room, checkout)):
+                parser.exit(2, f"The tests of {room} must pass before a defect is planted; got {wrong}.\n")
         for number, defect in enumerate(chosen, 1):
             start = time.monotonic()
             found = planted(defect, checkout)

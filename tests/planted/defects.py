@@ -159,7 +159,7 @@ DEFECTS: tuple[Defect, ...] = (
     *_in(
         "score", "score/segmented.py",
         ("pairs are no complements", "u > 1 - probability", "u < 1 - probability"),
-        ("half of the Shapley kernel", "1 / (sizes * (segments - sizes))", "1 / sizes"),
+        ("sizes one short", "size = 1 + torch.multinomial(", "size = torch.multinomial("),
     ),
     *_in(
         "score", "score/sampled.py",

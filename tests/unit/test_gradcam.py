@@ -192,6 +192,14 @@ def test_token_grids_are_found_from_the_patches_seen(h, w, patch, prefix, batch,
         assert grid == LayerGrid(h, w, "tokens", prefix)
 
 
+def test_a_class_is_not_likelier_than_itself_or_its_equal():
+    model = nn.Sequential(nn.Conv2d(1, 4, 1, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([1.0, 3.0, 3.0, 2.0])[:, None, None, None])
+    likelier = [gradcam(model, torch.ones(1, 1, 3, 3), target).goals[0].likelier for target in range(4)]
+    assert likelier == [3, 0, 0, 2]
+
+
 @given(st.integers(2, 9), st.integers(2, 9), st.integers(1, 40), st.integers(0, 2))
 def test_arrange_inverts_each_layout(h, w, channels, prefix):
     maps = torch.arange(2 * channels * h * w, dtype=torch.float32).reshape(2, channels, h, w)

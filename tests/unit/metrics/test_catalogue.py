@@ -112,6 +112,7 @@ def test_a_name_has_one_definition(name):
     direct = metric(one.pixel_map, one.image, one.model, one.target, generator=dice)
     listed = by_name(name).measure(one)
     assert (listed.value, listed.evaluations) == (pytest.approx(direct.value, abs=1e-9), direct.evaluations)
+    np.testing.assert_allclose(listed.curve, direct.curve, atol=1e-9)
 
 
 def test_the_ends_of_curves_are_shared_by_the_maps_and_fills_of_a_picture():
