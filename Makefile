@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PICTURES := demo/out
 
-.PHONY: demo test test-lowest soak lint types laws bench reproduce-quick reproduce clean
+.PHONY: demo test test-lowest soak defects lint types laws bench reproduce-quick reproduce clean
 
 demo: .venv/ready
 	$(BIN)/python demo/run.py --out $(PICTURES)
@@ -21,6 +21,10 @@ test-lowest: .venv-lowest/ready
 # Faults by the thousand: about an hour, so not in CI.
 soak: .venv/ready
 	$(BIN)/python -m pytest -m soak tests
+
+# A defect in each of a hundred places, one at a time, in a copy: do the tests of its room see it? A quarter of an hour.
+defects: .venv/ready
+	$(BIN)/python -m tests.planted --table tests/planted/RESULTS.md
 
 lint: .venv/ready
 	$(BIN)/ruff check .

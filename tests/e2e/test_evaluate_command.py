@@ -100,7 +100,7 @@ def test_everything_is_there(workplace: Path, table: str) -> None:
     assert json.loads((folder / "run.json").read_text())["seed"] == 0
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [5, pytest.param(40, marks=pytest.mark.soak)])
 def test_killed_again_and_again_it_is_the_same_table(workplace: Path, table: str, kills: int) -> None:
     dice, folder, number, inside = random.Random(0), workplace / f"killed-{kills}", 0, 0
     while number < kills:

@@ -38,7 +38,7 @@ def copied(to: Path) -> Path:
     return to
 
 
-def tests_of(room: str, checkout: Path) -> list[str]:
+def paths_of(room: str, checkout: Path) -> list[str]:
     """Paths of the room's tests, in the order of the list."""
     return [str(path.relative_to(checkout)) for glob in ROOMS[room] for path in sorted(checkout.glob(glob))]
 
@@ -93,7 +93,7 @@ def planted(defect: Defect, checkout: Path) -> str:
         return "gone"
     file.write_text(text.replace(defect.old, defect.new), encoding="utf-8")
     try:
-        return caught_by(checkout, tests_of(defect.room, checkout)) or "survived"
+        return caught_by(checkout, paths_of(defect.room, checkout)) or "survived"
     finally:
         file.write_text(text, encoding="utf-8")
 
@@ -113,7 +113,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="usu-planted-") as folder:
         checkout = copied(Path(folder) / "checkout")
         for room in dict.fromkeys(defect.room for defect in chosen):
-            if wrong := caught_by(checkout, tests_of(room, checkout)):
+            if wrong := caught_by(checkout, paths_of(room, checkout)):
                 parser.exit(2, f"The tests of {room} must pass before a defect is planted; got {wrong}.\n")
         for number, defect in enumerate(chosen, 1):
             start = time.monotonic()
@@ -130,7 +130,8 @@ def main() -> int:
     total = f"{len(results) - gone - survived} of {len(results) - gone} caught, {survived} survived, {gone} gone"
     sys.stdout.write(f"{total}\n")
     if asked.table is not None:
-        asked.table.write_text("\n".join([f"{total}.", "", *lines, ""]), encoding="utf-8")
+        head = ["# Planted defects", "", f"{total}. Made by `make defects`; `defects.py` has the list.", ""]
+        asked.table.write_text("\n".join([*head, *lines, ""]), encoding="utf-8")
     return int(survived > 0)
 
 
