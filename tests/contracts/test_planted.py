@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.contracts.source import ROOT, SOURCE
-from tests.planted.__main__ import planted, paths_of
+from tests.planted.__main__ import paths_of, planted
 from tests.planted.defects import DEFECTS, ROOMS, Defect
 
 #: So many must be alive, and one in every room; a few may wait for somebody who replaces them.
