@@ -170,7 +170,7 @@ def test_a_layer_that_does_not_run(images):
     model = small()
     model.spare = nn.Conv2d(3, 3, 1)
     model.forward = lambda x: nn.Sequential(*list(model)[:-1])(x)
-    with pytest.raises(ValueError, match="`layer` must take part in the forward pass; got 'spare'"):
+    with pytest.raises(ValueError, match=r"`layer` must .*; got 'spare'"):
         gradcam(model, images, 0, layer="spare")
 
 

@@ -59,7 +59,7 @@ def test_names_numbers_and_callables():
 
 
 def test_bad_fills():
-    with pytest.raises(ValueError, match="`fill` must be one of 'blur', 'mean', 'noise'; got 'zebra'"):
+    with pytest.raises(ValueError, match=r"`fill` must .*; got 'zebra'"):
         fill_named("zebra")
     with pytest.raises(TypeError, match=r"`fill` must be 'blur'.*got dict"):
         fill_named({})
@@ -67,7 +67,7 @@ def test_bad_fills():
         filled(IMAGE, lambda image: image[:, :, 0])
     with pytest.raises(ValueError, match=r"one per channel \(3\); got 2"):
         filled(IMAGE, (0.0, 1.0))
-    with pytest.raises(ValueError, match="`fill` must be finite; got NaN"):
+    with pytest.raises(ValueError, match=r"`fill` must .*; got NaN"):
         filled(IMAGE, lambda image: image * torch.nan)
     with pytest.raises(ValueError, match="`sigma` must be greater than 0"):
         Blur(0)

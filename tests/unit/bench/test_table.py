@@ -44,7 +44,7 @@ def test_values_are_paired_by_picture():
     found = Table(ROWS, {}).values("iou")
     np.testing.assert_array_equal(found["nearest"], [0.1, np.nan])
     assert list(found) == ["nearest", "cell"]
-    with pytest.raises(ValueError, match="`metric` must be in the table; got 'x'"):
+    with pytest.raises(ValueError, match=r"`metric` must .*; got 'x'"):
         Table(ROWS, {}).values("x")
 
 
@@ -61,9 +61,9 @@ def test_the_fill_matrix_has_scorers_in_rows():
 
 def test_a_fill_matrix_that_is_not_whole_is_refused():
     table = Table((Row("a", 0, "cell:blur", "half-deletion:blur", 1.0, 0, 0),), {})
-    with pytest.raises(ValueError, match="`upsampler` must be in the table with every fill; got 'cell'"):
+    with pytest.raises(ValueError, match=r"`upsampler` must .*; got 'cell'"):
         table.fill_matrix("cell", "half-deletion")
-    with pytest.raises(ValueError, match="`metric` must be in the table; got 'iou:blur'"):
+    with pytest.raises(ValueError, match=r"`metric` must .*; got 'iou:blur'"):
         table.fill_matrix("cell", "iou", ("blur",))
 
 

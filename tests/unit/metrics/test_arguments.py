@@ -58,7 +58,6 @@ def test_a_map_of_half_precision(metric, change):
         assert np.array_equal(*(np.asarray(getattr(one, "value", one), dtype=float) for one in (found, known)))
 
 
-@pytest.mark.parametrize("metric", GOOD, ids=lambda metric: metric.__name__)
 @pytest.mark.parametrize(
     ("pixel_map", "error"),
     [
@@ -69,9 +68,10 @@ def test_a_map_of_half_precision(metric, change):
         ([[1.0]], TypeError),
     ],
 )
-def test_a_map_that_will_not_do(metric, pixel_map, error):
-    with pytest.raises(error, match=r"^`pixel_map` must"):
-        call(metric, {"pixel_map": pixel_map})
+def test_a_map_that_will_not_do(pixel_map, error):
+    for metric in GOOD:
+        with pytest.raises(error, match=r"^`pixel_map` must"):
+            call(metric, {"pixel_map": pixel_map})
 
 
 @pytest.mark.parametrize(
