@@ -35,6 +35,14 @@ def test_mean_and_constant():
     assert filled(IMAGE, (0, 0.5, 1))[:, 2, 2].tolist() == [0, 0.5, 1]
 
 
+def test_noise_is_its_formula():
+    """Also of one pixel, which has no deviation: dividing by n - 1 would make it NaN."""
+    for image in (IMAGE, IMAGE[:, :1, :1]):
+        drawn = torch.randn(image.shape, generator=torch.Generator().manual_seed(4)).double()
+        mean, deviation = (f(image.numpy(), axis=(1, 2), keepdims=True) for f in (np.mean, np.std))
+        assert np.allclose(Noise(std=2.0, seed=4)(image), mean + 2 * deviation * drawn.numpy(), rtol=1e-12)
+
+
 def test_noise_is_repeatable_and_has_the_pictures_scale():
     image = torch.randn(3, 100, 100) * torch.tensor([1.0, 5.0, 0.1])[:, None, None] + 3
     noise = Noise(std=2.0, seed=4)(image)
