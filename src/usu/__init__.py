@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from usu.bench import Sample as Sample
     from usu.bench.evaluate import evaluate as evaluate
     from usu.forward import fills as fills
-    from usu.metrics.error_maps import alpha_beta_errors as alpha_beta_errors
-    from usu.metrics.error_maps import mass_imbalance as mass_imbalance
+    from usu.metrics.mass import alpha_beta_errors as alpha_beta_errors
+    from usu.metrics.mass import mass_imbalance as mass_imbalance
     from usu.operator import potentials as potentials
     from usu.operator.budgets import Hybrid as Hybrid
     from usu.operator.budgets import SoftIWMR as SoftIWMR
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from usu.refine import StopReason as StopReason
     from usu.refine import boundary_segments as boundary_segments
     from usu.refine import merge as merge
-    from usu.refine.heterogeneity import heterogeneity as heterogeneity
-    from usu.refine.mixing import mixing as mixing
+    from usu.refine.fields import heterogeneity as heterogeneity
+    from usu.refine.fields import mixing as mixing
     from usu.results import Explanation as Explanation
     from usu.results import Upsampled as Upsampled
     from usu.settings import PRESETS as PRESETS
@@ -52,7 +52,7 @@ _FROM = {
     "usu.auditor": "AuditReport audit",
     "usu.bench": "Sample evaluate",
     "usu.forward": "fills",
-    "usu.metrics.error_maps": "alpha_beta_errors mass_imbalance",
+    "usu.metrics.mass": "alpha_beta_errors mass_imbalance",
     "usu.operator": "potentials",
     "usu.operator.budgets": "Hybrid SoftIWMR SoftPrior",
     "usu.operator.interpolate": "interpolate",

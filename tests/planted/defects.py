@@ -69,7 +69,7 @@ def _in(room: str, file: str, *changes: tuple[str, str, str]) -> list[Defect]:
 DEFECTS: tuple[Defect, ...] = (
     *_in(
         "operator", "operator/redistribute.py",
-        ("flipped for positive mass", "down = self.mass.detach() < 0", "down = self.mass.detach() > 0"),
+        ("flipped for positive mass", "below = self.mass.detach() < 0", "below = self.mass.detach() > 0"),
         ("scores not flipped for negative mass", "return 1 - self.scores if down else self.scores", "return self.scores"),
         ("derivative without the shares", "ctx.cells.total(weight * field)", "ctx.cells.total(field)"),
         ("what the ceiling took is given twice", "mass * left, 1.0", "mass, 1.0"),
@@ -85,7 +85,7 @@ DEFECTS: tuple[Defect, ...] = (
         ("maximum where the smallest counts", "-self._max_columns(-source.amin(2))", "self._max_columns(source.amax(2))"),
     ),
     *_in(
-        "operator", "operator/ceiling.py",
+        "operator", "operator/budgets.py",
         ("one pixel too many is full", "rank < cells.spread(high)", "rank <= cells.spread(high)"),
     ),
     *_in(
@@ -150,7 +150,7 @@ DEFECTS: tuple[Defect, ...] = (
     *_in("segment", "segment/hierarchy.py", ("limit counted one short", "left -= born\n", "left -= born - 1\n")),
     *_in(
         "segment", "segment/tiles.py",
-        ("half a pixel away", "(2 * np.arange(pixels) + 1) * count", "(2 * np.arange(pixels)) * count"),
+        ("a column too many", "tile[box] = rows.numpy()[:, None] * across", "tile[box] = rows.numpy()[:, None] * down"),
     ),
     *_in(
         "score", "score/delete.py",
@@ -181,18 +181,18 @@ DEFECTS: tuple[Defect, ...] = (
         ("sign", "(parts.image - parts.filled)", "(parts.filled - parts.image)"),
     ),
     *_in(
-        "refine", "refine/heterogeneity.py",
+        "refine", "refine/fields.py",
         ("sign of one diagonal", "+ (p[..., 2:, :-2] - p[..., 2:, 2:])", "- (p[..., 2:, :-2] - p[..., 2:, 2:])"),
     ),
     *_in(
-        "refine", "refine/mixing.py",
+        "refine", "refine/fields.py",
         ("coarse where it should be fine", "(middle - field.abs()) / width", "(field.abs() - middle) / width"),
     ),
     *_in(
         "refine", "refine/loop.py",
-        ("children of equal weight", "mean = (values * weight).sum(-1) / weight.sum()", "mean = values.mean(-1)"),
+        ("children of equal weight", "mean = (children * weight).sum(-1) / weight.sum()", "mean = children.mean(-1)"),
         ("weakest first", "np.argsort(-strength[which]", "np.argsort(strength[which]"),
-        ("ends when one target does", "(squares.sqrt() > limit).any()", "(squares.sqrt() > limit).all()"),
+        ("ends when one target does", "(squares.sqrt() > tolerance).any()", "(squares.sqrt() > tolerance).all()"),
     ),
     *_in(
         "pipeline", "pipeline/halves.py",
@@ -222,7 +222,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     *_in("metrics", "metrics/curves.py", ("ends not turned round", "ends[::-1] if insert else ends", "ends")),
     *_in(
-        "metrics", "metrics/half_deletion.py",
+        "metrics", "metrics/curves.py",
         ("middle pixel in one half", "place >= size - size // 2", "place >= size // 2"),
     ),
     *_in(
@@ -232,21 +232,21 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     *_in("metrics", "metrics/localization.py", ("recall, not IoU", "hits / (2 * area - hits)", "hits / area")),
     *_in(
-        "metrics", "metrics/error_maps.py",
+        "metrics", "metrics/mass.py",
         ("deficit and excess swapped", "MassImbalance(back((-surplus).clamp(min=0)), back(surplus.clamp(min=0)))",
          "MassImbalance(back(surplus.clamp(min=0)), back((-surplus).clamp(min=0)))"),
     ),
     *_in("metrics", "metrics/mass.py", ("mass and density swapped", 'if coarse_is == "density" else 1)', 'if coarse_is == "mass" else 1)')),
     *_in(
-        "metrics", "metrics/seam_energy.py",
+        "metrics", "metrics/mass.py",
         ("jumps between segments", "(segment.diff(dim=axis) == 0)", "(segment.diff(dim=axis) != 0)"),
     ),
     *_in(
-        "metrics", "metrics/monotonicity.py",
+        "metrics", "metrics/curves.py",
         ("against the first group", "(values[:-1] - values[-1])", "(values[:-1] - values[0])"),
     ),
-    *_in("metrics", "metrics/imputation.py", ("known pixels change, too", "solved, where=missing)", "solved)")),
-    *_in("metrics", "metrics/cache.py", ("what was lent is not counted", "self.lent += self._made[key][1]", "self.lent += 0")),
+    *_in("metrics", "metrics/road.py", ("known pixels change, too", "solved, where=missing)", "solved)")),
+    *_in("metrics", "metrics/passes.py", ("what was lent is not counted", "self.lent += self._made[key][1]", "self.lent += 0")),
     *_in("metrics", "metrics/quantus_compat.py", ("writes into the caller's image", ".flatten().clone()", ".flatten()")),
     *_in(
         "stats", "stats/signed_rank.py",
@@ -258,7 +258,7 @@ DEFECTS: tuple[Defect, ...] = (
         ("ties not halved", "+ same.mean(1) / 2", "+ same.mean(1) * 0"),
         ("sign of the acceleration", "u = values.mean(1, keepdims=True) - values", "u = values - values.mean(1, keepdims=True)"),
     ),
-    *_in("stats", "stats/corrections.py", ("one test too few", "(m - np.arange(len(values)))", "(m - 1 - np.arange(len(values)))")),
+    *_in("stats", "stats/effects.py", ("one test too few", "(m - np.arange(len(values)))", "(m - 1 - np.arange(len(values)))")),
     *_in("stats", "stats/compare.py", ("lower counts as better everywhere", '-1 if better == "lower" else 1', "-1")),
     *_in("stats", "stats/effects.py", ("variance over n", "left.var(ddof=1) + right.var(ddof=1)", "left.var() + right.var()")),
     *_in(
@@ -270,9 +270,9 @@ DEFECTS: tuple[Defect, ...] = (
     *_in(
         "bench", "bench/contenders.py",
         ("one shuffle for all pictures", 'seeded(scene.seed, "cells")', 'seeded(0, "cells")'),
-        ("pass of the finer layers not counted", "found.evaluations + bool(finer)", "found.evaluations"),
+        ("pass of the finer layers not counted", "found.evaluations + spent", "found.evaluations"),
     ),
-    *_in("bench", "bench/scene.py", ("one evaluation too many", "settings.limit - spent", "settings.limit")),
+    *_in("bench", "bench/scene.py", ("one evaluation too many", "left -= self.finer_evaluations", "left -= 0")),
     *_in("bench", "bench/evaluate.py", ("another part's pictures", "number % parts != which - 1", "number % parts != which")),
     *_in(
         "models", "models/pictures.py",
@@ -296,5 +296,5 @@ DEFECTS: tuple[Defect, ...] = (
         ("codes swapped", "typer.Exit(1 if done else 2)", "typer.Exit(2 if done else 1)"),
         ("another request's answer", 'known is not None and known.get("request") == asked', "known is not None"),
     ),
-    *_in("cli", "cli/run.py", ("depth not passed on", '"temperature": temperature, "depth": depth, **how', '"temperature": temperature, **how')),
+    *_in("cli", "cli/run.py", ("depth not passed on", '"temperature": temperature, "depth": depth, "evaluations"', '"temperature": temperature, "evaluations"')),
 )  # fmt: skip

@@ -65,12 +65,12 @@ def explain(
     from usu.models.pictures import find
 
     run.need("matplotlib", "plot", "The panel of every picture")
-    files = find(pictures)
     settings = run.settings_from(
         preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed,
         engine=engine,
     )  # fmt: skip
     origin = run.source_from(source)
+    files = find(pictures)
     loaded = load(model, weights=weights, device=device)
     goal = None if target is None else resolve_target(target, loaded.classes)
     request = {
@@ -131,12 +131,12 @@ def _explained(
     file: Path, loaded: Loaded, goal: int | None, origin: Any, layer: str | None, settings: Settings, bars: run.Bars
 ) -> Explanation:
     from usu.errors import UsuWarning
-    from usu.models.pictures import read
+    from usu.models.pictures import prepared, read
     from usu.pipeline import explain as explained
     from usu.sources import LAYER_SOURCES
 
     picture = read(file)
-    image, geometry, view = run.prepared(loaded, picture)
+    image, geometry, view = prepared(picture, loaded.prepare)
     with warnings.catch_warnings():  # the manifest has them as notes, which are reported with their picture
         warnings.simplefilter("ignore", UsuWarning)
         return explained(
@@ -185,20 +185,17 @@ def _saved(explanation: Explanation, out: Path, file: Path, asked: dict[str, Any
         return folder, finished
 
 
-def _stability(result: dict[str, Any]) -> str:
-    found = result.get("stability")
-    return "" if found is None else f", stability {found:.2f}"
-
-
 def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_json: bool, quiet: bool) -> None:
     if as_json:
         errors = [{"picture": str(file), "error": sentence} for file, sentence in failed]
         typer.echo(json.dumps({"explained": done, "failed": errors}, indent=1))
         return
     for result in done:
+        stable = result.get("stability")
         run.tell(
             f"{result['picture']}: {result['label']}; {result['evaluations']} evaluations, {result['seconds']:.1f} s, "
-            f"mass error {result['mass_error']:.0e}{_stability(result)} -> {result['folder']}"
+            f"mass error {result['mass_error']:.0e}{'' if stable is None else f', stability {stable:.2f}'} -> "
+            f"{result['folder']}"
         )
         for remark in [*result["source"]["notes"], *result.get("notes", ())]:
             run.note(f"{result['picture']}: {remark}", quiet=quiet)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.errors import MissingExtraError, UsuError
+from usu.errors import MissingExtraError, UsuError, first_line
 from usu.forward.calls import undisturbed
 from usu.forward.digest import described, digest
 from usu.forward.engine import RUNTIMES, RuntimeName
@@ -123,8 +123,7 @@ def _exported(model: nn.Module, batch: Tensor, *, fresh: bool) -> OnnxModel:
     except UsuError:
         raise
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UsuError(f"The model cannot be exported to ONNX: {reason}") from error
+        raise UsuError(f"The model cannot be exported to ONNX: {first_line(error)}") from error
     finally:
         Path(draft).unlink(missing_ok=True)
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from usu.errors import ModelLoadError, UsuError
+from usu.errors import ModelLoadError, UsuError, first_line
 from usu.forward.onnx import OnnxModel, from_onnx
-from usu.models.load import Loaded, Prepare, first_line, imagenet_classes, load_weights
-from usu.models.pictures import Geometry, Preparation
+from usu.models.load import Loaded, imagenet_classes, load_weights
+from usu.models.pictures import Geometry, Preparation, Prepare
 from usu.types import NDArray
 
 

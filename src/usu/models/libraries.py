@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import torch
 
-from usu.errors import MissingExtraError, ModelLoadError
-from usu.models.load import Loaded, first_line, imagenet_classes, load_weights
+from usu.errors import MissingExtraError, ModelLoadError, first_line
+from usu.models.load import Loaded, imagenet_classes, load_weights
 from usu.models.pictures import IMAGENET_MEAN, IMAGENET_STD, Preparation, Resample
 
 #: Pillow's numbers for its filters, as they stand in transformers' preprocessor files.

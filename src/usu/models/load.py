@@ -10,17 +10,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, resources
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from usu.errors import MissingExtraError, ModelLoadError
-from usu.models.pictures import Geometry, Preparation
-from usu.types import NDArray
-
-#: Pixels (H, W, 3), uint8 or float in [0, 1], to the model's input (C, h, w) and where that sits in the picture.
-Prepare: TypeAlias = Callable[[NDArray], tuple[Tensor, Geometry]]
+from usu.errors import MissingExtraError, ModelLoadError, first_line
+from usu.models.pictures import Preparation, Prepare
 
 #: Names shown when a name fits several classes.
 _SHOWN = 8
@@ -236,8 +232,3 @@ def _state(path: Path) -> dict[str, Tensor]:
             "Save it with torch.save(model.state_dict(), ...)."
         )
     return dict(content)
-
-
-def first_line(error: BaseException) -> str:
-    """What a library says of its failure, without its history."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
@@ -46,18 +46,11 @@ class Picture:
     pixels: NDArray
     #: Height and width of the file's picture, upright.
     size: tuple[int, int]
-    #: Pillow's name for what the file holds: ``"RGB"``, ``"L"``, ``"P"``, ``"I;16"``, ``"CMYK"``, ...
-    mode: str
 
     @property
     def unit(self) -> NDArray:
         """The pixels as float32 in [0, 1], as segmenters want them."""
         return np.asarray(self.pixels.astype(np.float32) / np.float32(255))
-
-    @property
-    def reduced(self) -> bool:
-        """Whether ``pixels`` is a smaller working copy."""
-        return tuple(self.pixels.shape[:2]) != self.size
 
 
 def read(path: str | Path, *, longest: int | None = 4096) -> Picture:
@@ -85,24 +78,24 @@ def read(path: str | Path, *, longest: int | None = 4096) -> Picture:
                 return _upright(path, image, longest)
         except UnreadablePictureError:
             raise
-        except UnidentifiedImageError:
-            raise UnreadablePictureError(path, "it is not a picture in a known format", "Convert it to PNG.") from None
-        except Image.DecompressionBombError as error:
-            raise UnreadablePictureError(path, "it has too many pixels to open safely", "Shrink it first.") from error
-        except MemoryError as error:
-            raise UnreadablePictureError(path, "it does not fit into memory", "Shrink it first.") from error
-        except PermissionError as error:
-            raise UnreadablePictureError(path, "permission was denied", "Check who may read the file.") from error
         except Exception as error:  # decoders raise whatever they like: SyntaxError, struct.error, zlib.error, ...
-            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            raise UnreadablePictureError(path, f"it cannot be decoded ({reason})", "Is it complete?") from error
+            what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            reasons = {
+                UnidentifiedImageError: ("it is not a picture in a known format", "Convert it to PNG."),
+                Image.DecompressionBombError: ("it has too many pixels to open safely", "Shrink it first."),
+                MemoryError: ("it does not fit into memory", "Shrink it first."),
+                PermissionError: ("permission was denied", "Check who may read the file."),
+                Exception: (f"it cannot be decoded ({what})", "Is it complete?"),
+            }
+            reason = next(told for kind, told in reasons.items() if isinstance(error, kind))
+            raise UnreadablePictureError(path, *reason) from error
 
 
 def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     """Decode, convert, shrink, turn: in the order that needs the least memory."""
     from PIL import Image, ImageOps
 
-    mode, (width, height) = image.mode, image.size
+    width, height = image.size
     scale = 1.0 if longest is None else min(1.0, longest / max(width, height))
     small = (max(1, round(width * scale)), max(1, round(height * scale)))
     if small != image.size:
@@ -119,7 +112,7 @@ def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     rgb.info = {}
     rgb.getexif()[_ORIENTATION_TAG] = orientation
     ImageOps.exif_transpose(rgb, in_place=True)
-    return Picture(path, np.array(rgb), (width, height) if orientation in (5, 6, 7, 8) else (height, width), mode)
+    return Picture(path, np.array(rgb), (width, height) if orientation in (5, 6, 7, 8) else (height, width))
 
 
 def _rgb(path: Path, image: Image.Image) -> Image.Image:
@@ -208,6 +201,10 @@ class Geometry:
         return cls(picture, (0.0, 0.0, float(picture[0]), float(picture[1])), input)
 
 
+#: Pixels (H, W, 3), uint8 or float in [0, 1], to the model's input (C, h, w) and where that sits in the picture.
+Prepare: TypeAlias = Callable[[NDArray], tuple[Tensor, Geometry]]
+
+
 @dataclass(frozen=True)
 class Preparation:
     """Resize, crop the centre, normalise: (pixel / 255 - mean) / std, as most image classifiers want it.
@@ -277,6 +274,12 @@ def place(values: Array, geometry: Geometry, *, size: tuple[int, int] | None = N
     inside = (slice(max(y0, 0), min(y1, height)), slice(max(x0, 0), min(x1, width)))
     out[inside] = laid[inside[0].start - y0 : inside[0].stop - y0, inside[1].start - x0 : inside[1].stop - x0]
     return out.numpy()
+
+
+def prepared(picture: Picture, prepare: Prepare) -> tuple[Tensor, Geometry, NDArray]:
+    """The model's input, how it sits in the picture, and the same part as a person sees it."""
+    tensor, geometry = prepare(picture.pixels)
+    return tensor, geometry, seen(picture.unit, geometry)
 
 
 def seen(unit: NDArray, geometry: Geometry) -> NDArray:

@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from usu import _checks as check
-from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior, budgeted, checked_budget
-from usu.operator.ceiling import at_ceiling
+from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior, at_ceiling, budgeted, checked_budget
 from usu.operator.cells import Labels, Partition, centred, partition_of
 from usu.types import Array, ArrayT
 
@@ -142,24 +141,27 @@ class _Problem:
         budget = checked_budget(budget)
         partition, batch = partition_of(values, field, cells)
         lattice = partition.lattice
-        lead = batch
-        if (own := tuple(field.shape[: field.ndim - len(lattice)])) != batch:
-            lead = tuple(torch.broadcast_shapes(batch, own))
+        try:
+            lead = tuple(torch.broadcast_shapes(batch, field.shape[: field.ndim - len(lattice)]))
+        except RuntimeError:
+            raise ValueError(
+                f"`scores` must broadcast with `coarse` ({check.shape(values)}) in front; got {check.shape(field)}."
+            ) from None
         dtype = torch.promote_types(torch.promote_types(values.dtype, field.dtype), torch.float32)
 
-        def flat(name: str, given: Tensor) -> Tensor:
+        def flat(name: str, own: Tensor) -> Tensor:
             """(..., *lattice) -> (B, *lattice), a view where that is possible."""
             try:
-                return given.to(dtype).expand(*lead, *lattice).reshape(prod(lead), *lattice)
+                return own.to(dtype).expand(*lead, *lattice).reshape(prod(lead), *lattice)
             except RuntimeError:
                 wanted = " x ".join(str(n) for n in (*lead, *lattice))
                 raise ValueError(
-                    f"`{name}` must have the shape of `scores` ({wanted}); got {check.shape(given)}."
+                    f"`{name}` must have the shape of `scores` ({wanted}); got {check.shape(own)}."
                 ) from None
 
         mass = values.double().flatten(len(batch)).expand(*lead, -1).reshape(prod(lead), -1)
         if coarse_is == "density":
-            mass = partition.masses(mass)
+            mass = mass * partition.sizes
         else:
             empty = (partition.sizes == 0).nonzero().flatten()
             if len(empty) and check.extremes(mass.index_select(1, empty))[:2] != (0, 0):
@@ -185,18 +187,14 @@ class _Problem:
             # a cell has one sign, and flipping a straight line is a change of its slope: no copy of the scores is made
             rate: float | Tensor = self.potential
             if self.negative and self.flip:
-                down = self.mass.detach() < 0
-                rate = torch.full_like(self.mass, self.potential).where(~down, -self.potential)
+                below = self.mass.detach() < 0
+                rate = torch.full_like(self.mass, self.potential).where(~below, -self.potential)
             result = self._shared(self.scores, self.mass, rate, mild=self.small and not self.negative)
         else:
-            result = torch.as_tensor(
-                sum(
-                    self._shared(
-                        self._logits(down, self.base), budgeted(mass, self._attracting(down), self.cells, self.budget)
-                    )
-                    for mass, down in self.parts()
-                )
-            )
+            cells, budget, result = self.cells, self.budget, torch.zeros_like(self.scores)
+            for mass, down in self.parts():
+                mass = budgeted(mass, self._attracting(down), cells, budget)
+                result = result + self._shared(self._logits(down, self.base), mass)
         return result.reshape(*self.batch, *self.cells.lattice)
 
     def budgets(self) -> Tensor:

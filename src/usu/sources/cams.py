@@ -16,19 +16,7 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.sources import LAYER_SOURCES, SOURCES
-from usu.sources.coarse import (
-    CoarseMap,
-    Goal,
-    Target,
-    Targets,
-    checked_images,
-    finite,
-    in_chunks,
-    notes_on,
-    one_each,
-    score_of,
-    with_gradients,
-)  # fmt: skip
+from usu.sources.coarse import CoarseMap, Goal, Target, Targets, checked, chunks, finite, notes_on, score_of
 from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, output_nodes, recorded
 from usu.types import Array
 
@@ -174,15 +162,14 @@ def _cam(
     finer: bool,
     chunk: int,
 ) -> CoarseMap:
-    batch = checked_images(method, model, images, chunk)
-    targets = one_each(target, len(batch))
+    batch, targets = checked(method, model, images, target, chunk)
     name = None if layer is None else find_layer(model, layer)
     reason, evaluations = "", 0
     maps: list[Tensor] = []
     details: list[list[Tensor]] = []
     goals: list[Goal] = []
-    with with_gradients(model, batch) as home:
-        for leaf, wanted in in_chunks(batch, targets, chunk, home):
+    with chunks(model, batch, targets, chunk) as parts:
+        for leaf, wanted in parts:
             found, own, finest, passes = _one_pass(model, leaf, wanted, name, finer)
             # the other chunks take the same layer
             name, reason = found.layer, reason or found.reason

@@ -97,8 +97,8 @@ def notes_on(found: CoarseMap, *, relu: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def checked_images(method: str, model: object, images: Array, chunk: int) -> Tensor:
-    """(B, C, H, W), for a model that has gradients."""
+def checked(method: str, model: object, images: Array, target: Target, chunk: int) -> tuple[Tensor, Targets]:
+    """Images (B, C, H, W) for a model that has gradients, and one class per picture."""
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"`model` must be an nn.Module, because {method} needs gradients; got {type(model).__name__}. "
@@ -110,39 +110,33 @@ def checked_images(method: str, model: object, images: Array, chunk: int) -> Ten
             f"`images` must be a batch, B x C x H x W; got {check.shape(batch)}. Add a dimension with [None]."
         )
     check.whole_number("chunk", chunk, least=1)
-    return batch
-
-
-def one_each(target: Target, batch: int) -> Targets:
-    """One class per picture."""
     targets = checked_target(target)
-    if not isinstance(targets, tuple):
-        return targets
-    if len(targets) not in (1, batch):
+    if isinstance(targets, tuple) and len(targets) not in (1, len(batch)):
         raise ValueError(
-            f"`target` must be one class, or one per picture ({batch}); got {len(targets)}. "
+            f"`target` must be one class, or one per picture ({len(batch)}); got {len(targets)}. "
             "For several targets of one picture call this once for each."
         )
-    return targets * batch if len(targets) == 1 else targets
+    return batch, targets * len(batch) if isinstance(targets, tuple) and len(targets) == 1 else targets
 
 
 @contextmanager
-def with_gradients(model: nn.Module, images: Tensor) -> Iterator[torch.device]:
-    """Gradients on, the model undisturbed; gives the model's device.
+def chunks(
+    model: nn.Module, images: Tensor, targets: Targets, chunk: int
+) -> Iterator[Iterator[tuple[Tensor, Targets]]]:
+    """Leaves of the graph, at most ``chunk`` images each, with their targets; the model is undisturbed meanwhile.
 
     A caller's no_grad() or inference_mode() has no effect in here.
     """
     home = next((parameter.device for parameter in model.parameters()), images.device)
+
+    def each() -> Iterator[tuple[Tensor, Targets]]:
+        for start in range(0, len(images), chunk):
+            part = slice(start, start + chunk)
+            leaf = images[part].detach().to(home).clone().requires_grad_()
+            yield leaf, targets[part] if isinstance(targets, tuple) else targets
+
     with undisturbed(model), torch.inference_mode(False), torch.enable_grad():
-        yield home
-
-
-def in_chunks(images: Tensor, targets: Targets, chunk: int, home: torch.device) -> Iterator[tuple[Tensor, Targets]]:
-    """Leaves of the graph, at most ``chunk`` images each, with their targets."""
-    for start in range(0, len(images), chunk):
-        part = slice(start, start + chunk)
-        leaf = images[part].detach().to(home).clone().requires_grad_()
-        yield leaf, targets[part] if isinstance(targets, tuple) else targets
+        yield each()
 
 
 def score_of(output: object, targets: Targets, batch: int) -> tuple[Tensor, list[Goal]]:

@@ -174,7 +174,7 @@ def recorded(
     passed_on: list[Tensor | None] = [None, None]  # the copy that was handed on last, and what it is a copy of
 
     def keep(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        tensor = output if isinstance(output, Tensor) else first_tensor(output)
+        tensor = next(iter(tensors_of(output)), None)
         for value in (*inputs[:1], tensor):
             if isinstance(value, Tensor) and value.ndim == 3:
                 seen.note_tokens(value)
@@ -224,10 +224,10 @@ def recorded(
             handle.remove()
 
 
-def first_tensor(output: object) -> Tensor | None:
-    """A layer's tensor: its output, the first of a tuple, or the first in a dictionary (a ModelOutput)."""
+def tensors_of(output: object) -> list[Tensor]:
+    """An output itself, or those in a tuple, a list or a dictionary (a ModelOutput)."""
     values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
-    return output if isinstance(output, Tensor) else next((v for v in values if isinstance(v, Tensor)), None)
+    return [output] if isinstance(output, Tensor) else [one for one in values if isinstance(one, Tensor)]
 
 
 def upstream(start: Iterable[Any], stop: Collection[Any] = (), only: tuple[str, ...] = ("",)) -> set[Any]:
@@ -249,8 +249,7 @@ def output_nodes(output: object, score: Tensor) -> set[Any]:
 
     A layer that ends there explains nothing: it is what the target is made of.
     """
-    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
-    tensors = [output] if isinstance(output, Tensor) else [one for one in values if isinstance(one, Tensor)]
+    tensors = tensors_of(output)
     ends = {one.grad_fn for one in tensors}
     read = upstream([score.grad_fn], ends)
     spatial = {one.grad_fn for one in tensors if one.ndim > 2 and one[0, 0].numel() > 1}

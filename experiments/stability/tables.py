@@ -1,0 +1,2 @@
+"""The page's tables, from the rows."""
+def tables(every): return {}
