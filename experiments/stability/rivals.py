@@ -62,7 +62,9 @@ def rise(case: Case) -> Tensor:
         large = functional.interpolate(small, size=size, mode="bilinear", align_corners=False)
         rows = torch.randint(0, down, (BATCH,), generator=dice).tolist()
         columns = torch.randint(0, right, (BATCH,), generator=dice).tolist()
-        shown = torch.stack([one[0, r : r + height, c : c + width] for one, r, c in zip(large, rows, columns, strict=True)])
+        shown = torch.stack(
+            [one[0, r : r + height, c : c + width] for one, r, c in zip(large, rows, columns, strict=True)]
+        )
         chances = case.model.model(case.image[None] * shown[:, None]).softmax(1)[:, case.target]
         total += torch.einsum("n,nhw->hw", chances.double(), shown.double())
     return total

@@ -1,2 +1,5 @@
 """The page's tables, from the rows."""
-def tables(every): return {}
+
+
+def tables(every):
+    return {}

@@ -27,15 +27,22 @@ if TYPE_CHECKING:
     from usu.operator.interpolate import interpolate as interpolate
     from usu.operator.redistribute import cell_budgets as cell_budgets
     from usu.operator.redistribute import redistribute as redistribute
+    from usu.pipeline import Sanity as Sanity
     from usu.pipeline import explain as explain
+    from usu.pipeline import explain_many as explain_many
+    from usu.pipeline import sanity as sanity
     from usu.pipeline import upsample as upsample
     from usu.refine import StopReason as StopReason
     from usu.refine import boundary_segments as boundary_segments
     from usu.refine import merge as merge
     from usu.refine.fields import heterogeneity as heterogeneity
     from usu.refine.fields import mixing as mixing
+    from usu.results import Contrast as Contrast
     from usu.results import Explanation as Explanation
+    from usu.results import Region as Region
     from usu.results import Upsampled as Upsampled
+    from usu.results import contrast as contrast
+    from usu.results import load as load
     from usu.settings import PRESETS as PRESETS
     from usu.settings import Settings as Settings
     from usu.sources import CoarseMap as CoarseMap
@@ -57,9 +64,9 @@ _FROM = {
     "usu.operator.budgets": "Hybrid SoftIWMR SoftPrior",
     "usu.operator.interpolate": "interpolate",
     "usu.operator.redistribute": "cell_budgets redistribute",
-    "usu.pipeline": "explain upsample",
+    "usu.pipeline": "Sanity explain explain_many sanity upsample",
     "usu.refine": "StopReason boundary_segments heterogeneity merge mixing",
-    "usu.results": "Explanation Upsampled",
+    "usu.results": "Contrast Explanation Region Upsampled contrast load",
     "usu.settings": "PRESETS Settings",
     "usu.sources": "CoarseMap attention_rollout gradcam gradient_attention hirescam layercam reshape_transform",
 }

@@ -238,7 +238,7 @@ def monotonicity_correlation(
         attributions = group_means(field.abs().flatten(), groups, steps).numpy()
         hidden = filled(image, "mean" if fill is None else cast(Fill, fill))
     changes = _changes(asked, image, hidden, groups, steps, samples).numpy()
-    return Measured(_spearman(attributions, changes), steps * samples + 1 + spent, changes)
+    return Measured(spearman(attributions, changes), steps * samples + 1 + spent, changes)
 
 
 def _changes(engine: Engine, image: Tensor, hidden: Tensor, groups: Tensor, steps: int, samples: int) -> Tensor:
@@ -259,7 +259,7 @@ def _changes(engine: Engine, image: Tensor, hidden: Tensor, groups: Tensor, step
     return (values[:-1] - values[-1]).square().reshape(steps, samples).mean(1)
 
 
-def _spearman(a: NDArray, b: NDArray) -> float:
+def spearman(a: NDArray, b: NDArray) -> float:
     """The correlation of the ranks; 0 where it does not exist."""
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return 0.0

@@ -50,7 +50,7 @@ def from_python(name: str, weights: str | None = None) -> Loaded:
         raise ModelLoadError(f"`weights` must go with an nn.Module; {name} returned {type(model).__name__}.")
     if isinstance(result, Loaded):
         return result
-    return Loaded(name, model, Preparation() if prepare is None else _with_geometry(prepare))
+    return Loaded(name, model, Preparation() if prepare is None else with_geometry(prepare))
 
 
 def _ran(name: str, code: Callable[[], Any]) -> Any:
@@ -78,7 +78,9 @@ def _imported(path: Path) -> Any:
     return module
 
 
-def _with_geometry(prepare: Callable[[NDArray], Any]) -> Prepare:
+def with_geometry(prepare: Callable[[NDArray], Any]) -> Prepare:
+    """A function that returns an input alone, as one that also says where it sits: over the whole picture."""
+
     def prepared(pixels: NDArray) -> tuple[Tensor, Geometry]:
         made = prepare(pixels)
         tensor, geometry = made if isinstance(made, tuple) else (made, None)

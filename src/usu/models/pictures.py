@@ -91,6 +91,11 @@ def read(path: str | Path, *, longest: int | None = 4096) -> Picture:
             raise UnreadablePictureError(path, *reason) from error
 
 
+def taken(image: Image.Image, *, longest: int | None = 4096) -> Picture:
+    """As `read`, of a Pillow image that is open already."""
+    return _upright(Path(getattr(image, "filename", "") or "picture"), image.copy(), longest)
+
+
 def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     """Decode, convert, shrink, turn: in the order that needs the least memory."""
     from PIL import Image, ImageOps
@@ -221,7 +226,7 @@ class Preparation:
 
     def __call__(self, pixels: NDArray) -> tuple[Tensor, Geometry]:
         """Pixels (H, W, 3), uint8 or float in [0, 1], to (3, h, w) in float32 and its place in the picture."""
-        whole = _bytes(pixels)
+        whole = as_bytes(pixels)
         geometry = self.geometry(whole.shape[:2])
         scaled = torch.from_numpy(_cut(whole, geometry, self.resample)).permute(2, 0, 1).float() / 255
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
@@ -305,7 +310,7 @@ def _whole(low: float, high: float) -> tuple[int, int]:
     return start, start + 1
 
 
-def _bytes(pixels: NDArray) -> NDArray:
+def as_bytes(pixels: NDArray) -> NDArray:
     """Eight bits, because that is what networks were trained on and what Pillow resizes fast."""
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.size == 0:
         got = " x ".join(map(str, pixels.shape)) if isinstance(pixels, np.ndarray) else type(pixels).__name__
