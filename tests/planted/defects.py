@@ -37,7 +37,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "tests/laws/test_pipeline_laws.py", "tests/laws/test_layer_laws.py", "src/usu/pipeline",
         "tests/unit/test_bad_input.py",
     ),
-    "results": ("tests/unit/test_saving.py", "tests/unit/test_plot.py", "src/usu/results.py"),
+    "results": ("tests/unit/test_saving.py", "tests/unit/test_plot.py", "src/usu/results"),
     "metrics": ("tests/unit/metrics", "src/usu/metrics", "tests/laws/test_error_laws.py"),
     "stats": ("tests/unit/test_stats.py", "tests/unit/test_comparison.py", "tests/laws/test_stats_laws.py"),
     "auditor": ("tests/laws/test_audit_laws.py", "tests/unit/test_upsamplers.py", "src/usu/auditor"),
@@ -150,7 +150,7 @@ DEFECTS: tuple[Defect, ...] = (
     *_in("segment", "segment/hierarchy.py", ("limit counted one short", "left -= born\n", "left -= born - 1\n")),
     *_in(
         "segment", "segment/tiles.py",
-        ("a column too many", "tile[box] = rows.numpy()[:, None] * across", "tile[box] = rows.numpy()[:, None] * down"),
+        ("height and width swapped", "(parts * height / width) ** 0.5", "(parts * width / height) ** 0.5"),
     ),
     *_in(
         "score", "score/delete.py",
@@ -216,7 +216,7 @@ DEFECTS: tuple[Defect, ...] = (
         ("picture not shifted to zero", "((field - low) / (high - low)", "(field / (high - low)"),
     ),
     *_in(
-        "results", "results.py",
+        "results", "results/folder.py",
         ("damaged maps pass for whole", 'manifest.get("maps") == digest(', 'manifest.get("maps") != digest(b"") or digest('),
         ("draft left behind", "shutil.rmtree(draft, ignore_errors=True)", "draft.exists()"),
     ),
