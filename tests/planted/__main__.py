@@ -81,7 +81,7 @@ def _first_failure(checkout: Path, paths: list[str]) -> str:
     if code == 0:
         return ""
     lines = said.getvalue().splitlines()
-    failed = [line.split(" ")[1] for line in lines if line.startswith(("FAILED", "ERROR"))]
+    failed = [line.partition(" ")[2].partition(" - ")[0] for line in lines if line.startswith(("FAILED", "ERROR"))]
     return failed[0] if failed else (lines or [f"code {code}"])[-1]
 
 
