@@ -164,7 +164,7 @@ def _tried(
     from usu.pipeline import sanity
 
     if not isinstance(origin, str):
-        raise ValueError("`--source` must be a name with --sanity; got a file, whose map does not change with the model.")
+        raise ValueError("`--source` must be a name with --sanity; got a file: its map cannot change with the model.")
     found = sanity(
         loaded, file, goals[0] if goals else None, source=origin, layer=layer, preset=settings,
         evaluations=settings.evaluations if isinstance(settings.evaluations, int) else 150,
