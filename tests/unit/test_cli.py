@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from PIL import Image
 from skimage import data
 from torch import nn
 
-import usu.cli
+import usu
 from usu.bench.table import Row, Table, read_table
 from usu.cli import run
 
@@ -69,20 +71,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.save({key: value.long() for key, value in state.items()}, folder / "whole.pth")
     (folder / "conv.py").write_text("from torch import nn\ndef net():\n    return nn.Conv2d(3, 8, 5, 4, 2)\n")
     return folder
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Usu:
-    def call(folder: Path, *arguments: object) -> Answer:
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["usu", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            usu.cli.main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return call
 
 
 @pytest.mark.parametrize(
@@ -304,6 +292,16 @@ def test_explain_and_compare_count_alike(command: Usu, place: Path) -> None:
     _, out, _ = command(place, "explain", "cat.png", *SMALL, "--preset", "fast", "--json")
     (result,) = json.loads(out)["explained"]
     assert (result["evaluations"], result["source"]["evaluations"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"temperature": 0.7}, {"depth": 4}, {"evaluations": 33}, {"seed": 9}, {"engine": "auto"}, {"budget": "iwmr"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_option_reaches_the_settings(change: dict[str, Any]) -> None:
+    assert run.settings_from("paper", **change) == replace(usu.PRESETS["paper"], **change)
+    assert run.settings_from("paper") == usu.PRESETS["paper"]
 
 
 def test_doctor_shows_what_to_type(command: Usu, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
