@@ -234,8 +234,10 @@ def metrics() -> Numbers:
         found["quantus irof"] = room.irof(*asking, 2, segments=(4, 5), fill=0, compat="quantus")
         for fill in ("black", "mean", "uniform"):
             way = {"fill": fill, "compat": "quantus"}
-            found[f"quantus flipping {fill}"] = room.pixel_flipping(*asking, 2, steps=12, **way)
-            found[f"quantus monotonicity {fill}"] = room.monotonicity_correlation(*asking, 2, steps=12, **way)
+            # Quantus' unstable sort: a group may not end between equal values, whose order is the processor's
+            if sign == "signed":
+                found[f"quantus flipping {fill}"] = room.pixel_flipping(*asking, 2, steps=12, **way)
+                found[f"quantus monotonicity {fill}"] = room.monotonicity_correlation(*asking, 2, steps=12, **way)
             if fill != "uniform":
                 found[f"quantus infidelity {fill}"] = room.infidelity(*asking, 2, patch_sizes=(8, 16), **way)
         for order in ("both", "most", "least"):

@@ -58,6 +58,19 @@ def test_a_map_of_half_precision(metric, change):
         assert np.array_equal(*(np.asarray(getattr(one, "value", one), dtype=float) for one in (found, known)))
 
 
+@pytest.mark.parametrize(
+    ("metric", "change"), [*((m, {}) for m in GOOD), *((m, {"compat": "quantus"}) for m in TWOFOLD)]
+)
+def test_what_is_handed_in_is_left_as_it_is(metric, change):
+    """In double precision, where no conversion makes a copy."""
+    given = {"pixel_map": GIVEN.clone(), **GOOD[metric], **change}
+    given |= {"image": given["image"].double()} if metric in ASKING else {}
+    before = {name: value.copy() for name, value in given.items() if isinstance(value, np.ndarray)}
+    before |= {name: value.clone() for name, value in given.items() if isinstance(value, torch.Tensor)}
+    metric(**given)
+    assert all(np.array_equal(value, given[name]) for name, value in before.items())
+
+
 @pytest.mark.parametrize("metric", GOOD, ids=lambda metric: metric.__name__)
 @pytest.mark.parametrize(
     ("pixel_map", "error"),
