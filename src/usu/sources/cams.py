@@ -29,7 +29,8 @@ from usu.sources.coarse import (
     score_of,
     with_gradients,
 )  # fmt: skip
-from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, output_nodes, recorded
+from usu.sources.graph import output_nodes
+from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, recorded
 from usu.types import Array
 
 #: (activation, gradient), each (B, C, h, w), to signed maps (B, h, w).
@@ -226,7 +227,8 @@ def _one_pass(
             if torch.equal(one.output, other.by_shape[shape].output):
                 del seen.by_shape[shape]
         passes = 3
-    seen.spent = output_nodes(output, score) if callable(targets) else set()
+    if callable(targets):
+        seen.spent, seen.nearly = output_nodes(output, score)
     found = last_layer(seen, score, again=finer) if layer is None else named_layer(seen, score, layer, again=finer)
     cells = found.grid.height * found.grid.width
     details = finer_layercams(finer_layers(seen, score, cells, LEVELS)) if finer else []
