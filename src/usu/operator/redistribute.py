@@ -279,9 +279,7 @@ class _Share(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, mild: bool
-    ) -> Tensor:
+    def forward(ctx: Any, field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, mild: bool) -> Tensor:
         ctx.save_for_backward(field, mass)
         ctx.rest = rate, cells, mild
         return cells.share(field, mass, rate, mild=mild)

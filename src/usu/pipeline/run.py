@@ -171,10 +171,8 @@ def explain(
     if images.ndim == 3:
         images = images[None]
     if images.ndim != 4 or len(images) != 1:
-        raise ValueError(
-            f"`image` must be one picture, C x H x W; got {check.shape(images)}. Explain the pictures of a batch "
-            "one by one, or use usu.upsample."
-        )
+        more = " Explain the pictures of a batch one by one, or use usu.upsample." if images.ndim == 4 else ""
+        raise ValueError(f"`image` must be one picture, C x H x W; got {check.shape(images)}.{more}")
     settings = settings_of(preset, default=EXPLAIN_DEFAULT, evaluations=evaluations)
     coarse = _coarse(model, images, target, source, layer, finer=settings.base == "layers")
     shown = as_numpy(displayable(images[0]) if picture is None else picture)

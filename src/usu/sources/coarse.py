@@ -106,9 +106,8 @@ def checked_images(method: str, model: object, images: Array, chunk: int) -> Ten
         )
     batch = check.as_tensor("images", images)
     if batch.ndim != 4:
-        raise ValueError(
-            f"`images` must be a batch, B x C x H x W; got {check.shape(batch)}. Add a dimension with [None]."
-        )
+        more = " Add a dimension with [None]." if batch.ndim == 3 else ""
+        raise ValueError(f"`images` must be a batch of pictures, B x C x H x W; got {check.shape(batch)}.{more}")
     check.whole_number("chunk", chunk, least=1)
     return batch
 
