@@ -208,7 +208,8 @@ class _Problem:
         """(mass, whether low scores attract it), one pair per sign that occurs."""
         if not self.negative:
             return [(self.mass, False)]
-        return [(self.mass.clamp(min=0), False), (self.mass.clamp(max=0), self.flip)]
+        up = self.mass.detach() >= 0  # zero is of one sign: as part of both it would have two derivatives
+        return [(self.mass.where(up, 0), False), (self.mass.where(~up, 0), self.flip)]
 
     def _attracting(self, down: bool) -> Tensor:
         return 1 - self.scores if down else self.scores
