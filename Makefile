@@ -1,5 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
+OLDEST ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/null || echo $(PYTHON))
 BIN := .venv/bin
 PICTURES := demo/out
 
@@ -11,8 +12,9 @@ demo: .venv/ready
 test: lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# The quick part of the suite with the oldest allowed versions (torch excepted), in an environment of its own. Old
-# packages call what newer ones deprecate, so those warnings are no errors here. What needs onnx is left out.
+# The quick part of the suite with the oldest allowed versions (torch excepted), in an environment of its own, with
+# Python 3.10 where there is one. Old packages call what newer ones deprecate, so those warnings are no errors here.
+# What needs onnx is left out.
 test-lowest: .venv-lowest/ready
 	.venv-lowest/bin/python -m pytest -W default::DeprecationWarning -W default::PendingDeprecationWarning \
 		tests/unit tests/laws/test_numbers.py --ignore tests/unit/synthetic --ignore tests/unit/test_runtime.py \
@@ -55,8 +57,8 @@ reproduce: .venv/ready
 	touch $@
 
 .venv-lowest/ready: pyproject.toml constraints-lowest.txt
-	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e '.[plot,higra]' \
+	$(OLDEST) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e '.[bench,plot,higra]' \
 		hypothesis pytest statsmodels
 	touch $@
 

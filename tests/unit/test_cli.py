@@ -93,6 +93,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("explain", "cat.png", "--model", "raising.py:net"), r"raising\.py:net .*KeyError: 'weights'"),
         (("explain", "cat.png", "--model", "conv.py:net", "--weights", "numbered.pth"), "`weights`.*without names"),
         (("explain", "cat.png", "--model", "conv.py:net", "--weights", "whole.pth"), "`weights`.*such as bias"),
+        (("explain", "cat.png", "--out", "cat.png"), "`--out` .*cat.png, which is a file"),
+        (("explain", "cat.png", "--out", "cat.png/deeper", "--layer", "2", "--preset", "fast"), "cat.png"),
+        (("evaluate", "cat.png", "--out", "cat.png", "--layer", "2"), "cat.png"),
         (("explain", "cat.png", "--source", "cat.png"), "`--source` .*'cat.png'"),
         (("explain", "cat.png", "--source", "absent.npy"), "`--source` .*absent.npy"),
         (("explain", "cat.png", "--source", "huge.npy"), "`--source` .*huge.npy"),
@@ -116,7 +119,8 @@ def test_a_wrong_request_is_one_sentence_and_code_two(
     command: Usu, home: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     more = () if "--model" in arguments else ("--model", "model.py:small")
-    code, out, err = command(home, *arguments, *more, "--out", "never", "--quiet")
+    more = more if "--out" in arguments else (*more, "--out", "never")
+    code, out, err = command(home, *arguments, *more, "--quiet")
     assert (code, out) == (2, "")
     assert re.fullmatch(f"usu: .*{sentence}.*\n", err)
     assert not (home / "never").exists()

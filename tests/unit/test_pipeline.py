@@ -822,7 +822,7 @@ def test_a_progress_that_says_enough_ends_the_scores_and_keeps_the_map_as_it_sta
     coarse, image = torch.rand(4, 4), torch.rand(3, 32, 32)
     soft = replace(usu.PRESETS["soft"], parts=9, base="bilinear")
 
-    def run(progress: Any, evaluations: int) -> usu.Upsampled:
+    def run(progress, evaluations):
         return usu.upsample(
             coarse, image, lambda batch: batch.mean((2, 3)), 1, preset=soft, evaluations=evaluations, progress=progress
         )
