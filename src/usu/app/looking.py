@@ -201,7 +201,8 @@ class Glass:
             return stability >= settings.stability
 
         try:
-            for groups in EARLY if settings.evaluations == "auto" and settings.depth == 0 else ():
+            soon = settings.evaluations == "auto" and settings.depth == 0
+            for groups in [n for n in EARLY if soon and n < settings.ceiling]:
                 early = asked(replace(settings, evaluations=groups), None, between)
                 if early.effects is not None:
                     shown(early.effects, early.segments[-1])

@@ -32,7 +32,13 @@ from usu.app.wire import frame, plain_values
 from usu.models.pictures import decode
 from usu.settings import PRESETS
 
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+}
 
 
 def create(glass: Glass, *, limits: Limits | None = None, door: Door | None = None, port: int = 7860) -> Starlette:
@@ -218,7 +224,8 @@ class _Page:
 
         def work(_: Any, __: Any) -> bytes:
             pixel_map = view.of(known)
-            return frame("map", {"target": known.target, **masses(known, pixel_map)}, {"map": pixel_map})
+            values = {"target": known.target, "promised": view.promised, **masses(known, pixel_map)}
+            return frame("map", values, {"map": pixel_map})
 
         about = {**self._size(asked.opened), "way": view.way}
         return Response(await self.desk.ask(asked.visitor, f"map-{side}", work, about=about))
@@ -229,7 +236,7 @@ class _Page:
         view, known = asked.view, asked.known
         about = {**self._size(asked.opened), "way": view.way}
         found = await self.desk.ask(asked.visitor, "measure", lambda *_: desiderata(known, view), about=about)
-        return JSONResponse(plain_values(found))
+        return JSONResponse(plain_values({**found, "promised": view.promised}))
 
     async def without(self, request: Request) -> Response:
         """What if this part were gone? One evaluation."""

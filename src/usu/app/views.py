@@ -43,6 +43,13 @@ class View:
         """Of the page's own way."""
         return PRESETS["fast"] if self.way == FAST else replace(BUDGETS[self.budget], temperature=self.temperature)
 
+    @property
+    def promised(self) -> list[str]:
+        """Which of the desiderata hold by construction."""
+        if self.way in (OWN, FAST):
+            return ["mass", "D1"] if self.way == OWN and self.budget == "cell" else ["mass"]
+        return sorted(by_name(self.way).guarantees)
+
     def of(self, known: Explained) -> Tensor:
         """The map (H, W) in float64. A way that needs scores shows what the layers say until there are some."""
         given, field = known.given, known.field

@@ -15,7 +15,7 @@ const stage = new Stage($("canvas"), $("divider"));
 const it = new Explanation(told);
 let visit, fileName, timer;
 
-const temperature = () => Number((10 ** Number($("temperature").value)).toFixed(3));
+const temperature = () => Number((10 ** Number($("temperature").value)).toPrecision(2));
 const budget = () => document.querySelector("[name=budget]:checked").value;
 const view = (side = "right") => ({ way: $(`${side}Way`).value, budget: budget(), temperature: temperature() });
 const same = (a, b) => ["way", "budget", "temperature"].every((name) => a[name] === b[name]);
@@ -288,6 +288,7 @@ function gone(frame) {
   const canvas = made("canvas", { width, height });
   canvas.getContext("2d").putImageData(image, 0, 0);
   stage.changed = canvas;
+  $("frame").classList.add("gone");
   stage.draw();
   $("before").textContent = percent(frame.before, 1);
   $("after").textContent = percent(frame.after, 1);
@@ -302,6 +303,7 @@ function gone(frame) {
 function restore() {
   stage.changed = stage.box = stage.picked = null;
   $("verdict").hidden = true;
+  $("frame").classList.remove("gone");
   stage.draw();
 }
 
@@ -359,13 +361,15 @@ function measureSoon(wait) {
   timer = setTimeout(tried(async () => it.now && it.measure(it.target, view())), wait);
 }
 
+const stateOf = (name, value, promised) =>
+  value === null ? "unknown" : value <= KEPT[name] ? "kept" : promised.includes(name) ? "broken" : "open";
 const KEPT = { D1: 1e-6, mass: 1e-6, D2: 1e-3, D3: 1e-4, D4: 1e-6 };
 
 function measured(found) {
   const rows = Object.keys(KEPT).map((name) => {
     const [title, text, how] = t(`desiderata.${name}`);
     const value = found[name];
-    const state = value === null ? "unknown" : value <= KEPT[name] ? "kept" : "broken";
+    const state = stateOf(name, value, found.promised);
     const told = value === null ? "" : how.replace("{value}", short(value)).replace("{percent}", percent(value, 1));
     const row = made("tr", { className: state }, made("th", { scope: "row", textContent: title }),
       made("td", {}, text, made("small", { textContent: told })), made("td", { className: "state", textContent: t(state) }));
@@ -383,7 +387,7 @@ function tell1(frame) {
     if (value === undefined) continue;
     row.dataset.value = value;
     row.querySelector("small").textContent = t(`desiderata.${row.dataset.name}`)[2].replace("{value}", short(value));
-    row.className = value <= KEPT[row.dataset.name] ? "kept" : "broken";
+    row.className = stateOf(row.dataset.name, value, frame.promised);
     row.querySelector(".state").textContent = t(row.className);
   }
 }

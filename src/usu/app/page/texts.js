@@ -14,8 +14,11 @@ export function t(path, values = {}) {
 }
 
 export const percent = (part, digits = 0) =>
-  part > 0 && part < 0.5 * 10 ** -(digits + 2) ? `<${(10 ** -digits).toFixed(digits)} %` : `${(100 * part).toFixed(digits)} %`;
+  part > 0 && part < 0.5 * 10 ** -(digits + 2) ? `<${(10 ** -digits).toFixed(digits)}\u00a0%` : `${(100 * part).toFixed(digits)}\u00a0%`;
 
-/** A number as short as it may be: 0.53, 4.2e-15. */
-export const short = (value) =>
-  value === 0 ? "0" : Math.abs(value) < 0.001 || Math.abs(value) >= 10000 ? value.toExponential(0) : value.toPrecision(2);
+/** A number as short as it may be: 0.53, 170, 4e-15. */
+export const short = (value) => {
+  const size = Math.abs(value);
+  if (value === 0) return "0";
+  return size < 0.001 || size >= 10000 ? value.toExponential(0) : size >= 10 ? String(Math.round(value)) : value.toPrecision(2);
+};
