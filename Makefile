@@ -17,7 +17,8 @@ test: lint types
 # a map with many equal pixels differs by 1e-3, which is not explained yet.
 test-lowest: .venv-lowest/ready
 	.venv-lowest/bin/python -m pytest -W default::DeprecationWarning -W default::PendingDeprecationWarning \
-		tests/unit tests/laws/test_numbers.py --ignore tests/unit/synthetic --ignore tests/unit/test_runtime.py \
+		tests/unit tests/laws/test_numbers.py --ignore tests/unit/synthetic --ignore tests/unit/app \
+		--ignore tests/unit/test_runtime.py \
 		-k 'not onnx' --deselect 'tests/laws/test_numbers.py::test_the_numbers_are_those_stored[metrics]'
 
 # Faults by the thousand: about an hour, so not in CI.

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from usu.app.limits import Limits
-from usu.app.turns import GoneError, Question, RefusedError, StoppedError, Turns
+from usu.app.turns import HANGING, GoneError, Question, RefusedError, StoppedError, Turns
 from usu.app.visitors import Visitor
 from usu.errors import UsuError
 from usu.models.load import first_line
@@ -42,7 +42,7 @@ class Desk:
     @property
     def healthy(self) -> bool:
         """Can questions be answered?"""
-        return not self.closing and self.turns.lost < 3
+        return not self.closing and self.turns.lost < HANGING
 
     async def ask(self, visitor: Visitor, kind: str, work: Work, *, about: dict[str, Any], short: bool = True) -> Any:
         """The answer to a question that has one."""
@@ -87,6 +87,7 @@ class Desk:
                 try:
                     event, value = await asyncio.wait_for(events.get(), 0.5)
                 except asyncio.TimeoutError:
+                    self.turns.leave_behind()
                     if question.lost:  # its thread hangs in a call of the model; nobody has to
                         sentence = self._say("too_long").format(seconds=f"{question.seconds:g}")
                         event, value = "failed", RefusedError(sentence, 504)

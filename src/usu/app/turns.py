@@ -137,7 +137,7 @@ class Turns:
                     self._changed.wait(1.0)
                     if question.cancelled:
                         raise GoneError
-                    self._leave_behind()
+                    self.leave_behind()
                     if self.lost >= HANGING:
                         raise RefusedError(self._say("hanging"), 503)
                 self._holder = question
@@ -159,11 +159,12 @@ class Turns:
         self._row = self._row + 1 if urgent else 0
         return True
 
-    def _leave_behind(self) -> None:
+    def leave_behind(self) -> None:
         """Take the turn from one that hangs: a call of a model cannot be broken off, but nobody has to wait for it."""
-        holder = self._holder
-        if holder is not None and holder.overdue and not holder.lost:
-            holder.lost = True
-            self.lost += 1
-            self._holder = None
-            self._changed.notify_all()
+        with self._changed:
+            holder = self._holder
+            if holder is not None and holder.overdue and not holder.lost:
+                holder.lost = True
+                self.lost += 1
+                self._holder = None
+                self._changed.notify_all()
