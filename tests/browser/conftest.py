@@ -107,14 +107,15 @@ class Browser:
 
     def downloaded(self, click: str) -> Path:
         """What a button gives."""
-        before = set(self.downloads.iterdir())
+        for old in self.downloads.iterdir():  # a file of the same name would be written over
+            old.unlink()
         self.click(click)
         end = time.monotonic() + 30
         while time.monotonic() < end:
-            new = [file for file in set(self.downloads.iterdir()) - before if file.suffix not in (".crdownload", ".tmp")]
-            new = [file for file in new if not file.name.startswith(".")]
-            if new:
-                return new[0]
+            new = [file for file in self.downloads.iterdir() if file.name.startswith("usu-")]
+            if new and new[0].suffix != ".crdownload":
+                kept = self.downloads.with_name(f"{time.monotonic_ns()}{new[0].suffix}")
+                return new[0].rename(kept)
             time.sleep(0.02)
         raise AssertionError(f"{click} gave nothing; {self.text('#trouble')}")
 

@@ -11,7 +11,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
@@ -45,13 +44,17 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 def bomb() -> bytes:
     """A PNG of 50,000 x 50,000 pixels in a few bytes."""
     header = (50_000).to_bytes(4, "big") * 2 + bytes([8, 2, 0, 0, 0])
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    )
 
 
 def test_two_gigabytes_are_refused_before_they_are_sent(port: int, client: Client) -> None:
     with socket.create_connection(("127.0.0.1", port), 20) as raw:
         cookie = "; ".join(f"{k}={v}" for k, v in client.cookies.items())
-        head = f"POST /api/pictures HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\nContent-Length: 2000000000\r\n\r\n"
+        head = (
+            f"POST /api/pictures HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\nContent-Length: 2000000000\r\n\r\n"
+        )
         raw.sendall(head.encode())
         answer = b"".join(iter(lambda: raw.recv(65536), b""))
     assert b" 413 " in answer.split(b"\r\n")[0]
@@ -62,7 +65,9 @@ def test_a_body_without_an_end_is_cut(port: int, client: Client) -> None:
     sent = 0
     with socket.create_connection(("127.0.0.1", port), 20) as raw:
         cookie = "; ".join(f"{k}={v}" for k, v in client.cookies.items())
-        head = f"POST /api/pictures HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = (
+            f"POST /api/pictures HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
         raw.sendall(head.encode())
         try:
             for _ in range(1000):
@@ -121,7 +126,9 @@ def test_a_file_name_is_a_word_and_nothing_else(client: Client, name: str) -> No
     assert not {"/", "\\"} & set(call.args[0].value)
 
 
-@pytest.mark.parametrize("path", ["/static/../server.py", "/static/..%2fserver.py", "/static/%2e%2e/limits.py", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["/static/../server.py", "/static/..%2fserver.py", "/static/%2e%2e/limits.py", "/etc/passwd"]
+)
 def test_no_path_from_outside_is_opened(client: Client, path: str) -> None:
     assert client.ask("GET", path).status == 404
     assert client.ask("POST", "/api/samples/..%2f..%2fsecret").status == 404
@@ -162,7 +169,7 @@ def test_another_visitors_picture_is_not_there(port: int, client: Client) -> Non
         answer = other.ask(method, f"/api/pictures/{about['id']}{path}", body)
         assert answer.status == 404
         assert "not here" in answer.json["error"]
-    forged = Client(port, {name: "a" * 32 for name in client.cookies})
+    forged = Client(port, dict.fromkeys(client.cookies, "a" * 32))
     assert forged.ask("GET", f"/api/pictures/{about['id']}").status == 403
     assert client.ask("GET", f"/api/pictures/{about['id']}").status == 200
 
@@ -317,7 +324,7 @@ def test_what_browsers_are_told(client: Client) -> None:
 def test_the_page_loads_nothing_from_elsewhere() -> None:
     from usu.app.texts import files
 
-    outside = [name for name, data in files().items() if b"//" in data and b"http" in data.replace(b"http://www.w3.org", b"")]
+    outside = [
+        name for name, data in files().items() if b"//" in data and b"http" in data.replace(b"http://www.w3.org", b"")
+    ]
     assert outside == []
-
-

@@ -145,7 +145,9 @@ def test_what_is_taken_away_is_what_is_shown(tmp_path: Path) -> None:
 
 def test_wire_keeps_sixteen_bits_of_every_range() -> None:
     values = np.random.default_rng(0).normal(size=(5, 7)) * 1e-9
-    _, header, arrays = read_frame(frame("a", {"x": float("nan")}, {"v": values, "n": np.arange(70000), "b": np.zeros(3)}))
+    _, header, arrays = read_frame(
+        frame("a", {"x": float("nan")}, {"v": values, "n": np.arange(70000), "b": np.zeros(3)})
+    )
     assert np.abs(arrays["v"] - values).max() <= np.ptp(values) / 65535
     assert header == {"x": None}
     assert arrays["n"].tolist() == list(range(70000))
