@@ -88,11 +88,8 @@ class Browser:
 
     def set(self, name: str, value: float) -> None:
         """Move a slider."""
-        self.do(
-            "const s = document.getElementById(arguments[0]); s.value = arguments[1]; s.dispatchEvent(new Event('input'))",
-            name,
-            value,
-        )
+        move = "slider.value = arguments[1]; slider.dispatchEvent(new Event('input'))"
+        self.do(f"const slider = document.getElementById(arguments[0]); {move}", name, value)
 
     def looks_like(self) -> str:
         """A digest of what is on the canvas."""

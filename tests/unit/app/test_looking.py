@@ -62,7 +62,7 @@ def test_the_map_is_that_of_explain() -> None:
 
 
 def test_a_look_has_the_field_that_scores_of_makes() -> None:
-    asked, one, known, _ = sharpened()
+    asked, _, known, _ = sharpened()
     engine = usu.forward.engine(asked.loaded.model, 2, link=SETTINGS.link, limit=60)
     settings = replace(SETTINGS, evaluations=60)
     scored = scores_of(known.given, engine, settings, finer=known.finer)

@@ -80,5 +80,5 @@ def test_a_notebook_shows_it() -> None:
         assert page.url in page._repr_html_()
     finally:
         page.close()
-    with pytest.raises(OSError, match="refused|reset"):
+    with pytest.raises(OSError, match=r"refused|reset"):
         Client(port).ask("GET", "/")
