@@ -23,7 +23,7 @@ def main() -> None:
             Panel(found.label, picture=picture),
             Panel("Grad-CAM, 7 x 7", found.coarse),
             Panel("bilinear", usu.interpolate(found.coarse, (224, 224), "bilinear"), picture),
-            Panel("usu (preset soft, 300 evaluations)", found.pixel_map, picture, quantile=0.995),
+            Panel("usu (preset soft, 300 evaluations)", found.pixel_map, picture),
         ]
     figure(panels).savefig(Path(__file__).with_name("readme.png"), dpi=80)
 

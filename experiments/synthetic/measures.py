@@ -63,8 +63,8 @@ ERRORS = (
     _error("mass-excess", "excess"),
     _error("mass-deficit", "deficit"),
 )
-#: ``mass-error`` is the worst cell's relative D1; ``moved-mass`` is the mean over cells in units of their mean mass:
-#: the paper's "mean absolute neighbourhood mass discrepancy", made independent of the map's scale.
+#: ``mass-error`` is the worst cell's relative D1; ``moved-mass`` is the share of the mass that changed its cell: half
+#: the paper's "mean absolute neighbourhood mass discrepancy" in units of the mean cell mass.
 METRICS: tuple[Metric, ...] = (
     *map(by_name, ("iou", "concentration", "pointing-game", "cell-auroc", "area-iou", "mass-error", "moved-mass")),
     *ERRORS,

@@ -135,6 +135,10 @@ class _Remembered:
     def finer_seconds(self) -> float:
         return self.scene.finer_seconds
 
+    @property
+    def finer_evaluations(self) -> int:
+        return self.scene.finer_evaluations
+
     def scored(self, settings: usu.Settings, *, everywhere: bool = False) -> Any:
         return self.memory.scored(self.scene, settings)
 

@@ -156,7 +156,8 @@ def claim_records(
 def desiderata_records(network: str, table: Table, *, trials: int = 25) -> list[Record]:
     """What the audit finds of D1 to D4, and the mass that a network's own maps lose: mean and worst over pictures.
 
-    ``moved`` is the paper's mean discrepancy in units of the mean cell mass; its own units are not given.
+    ``moved`` is half the paper's mean discrepancy in units of the mean cell mass, which is the share of the mass that
+    changed its cell; the paper's own units are not given.
     """
     records = []
     for method, (*verdicts, discrepancy) in PAPER_DESIDERATA.items():

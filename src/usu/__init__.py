@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from usu.bench import Sample as Sample
     from usu.bench.evaluate import evaluate as evaluate
     from usu.forward import fills as fills
-    from usu.metrics.error_maps import alpha_beta_errors as alpha_beta_errors
-    from usu.metrics.error_maps import mass_imbalance as mass_imbalance
+    from usu.metrics.mass import alpha_beta_errors as alpha_beta_errors
+    from usu.metrics.mass import mass_imbalance as mass_imbalance
     from usu.operator import potentials as potentials
     from usu.operator.budgets import Hybrid as Hybrid
     from usu.operator.budgets import SoftIWMR as SoftIWMR
@@ -27,15 +27,22 @@ if TYPE_CHECKING:
     from usu.operator.interpolate import interpolate as interpolate
     from usu.operator.redistribute import cell_budgets as cell_budgets
     from usu.operator.redistribute import redistribute as redistribute
+    from usu.pipeline import Sanity as Sanity
     from usu.pipeline import explain as explain
+    from usu.pipeline import explain_many as explain_many
+    from usu.pipeline import sanity as sanity
     from usu.pipeline import upsample as upsample
     from usu.refine import StopReason as StopReason
     from usu.refine import boundary_segments as boundary_segments
     from usu.refine import merge as merge
-    from usu.refine.heterogeneity import heterogeneity as heterogeneity
-    from usu.refine.mixing import mixing as mixing
+    from usu.refine.fields import heterogeneity as heterogeneity
+    from usu.refine.fields import mixing as mixing
+    from usu.results import Contrast as Contrast
     from usu.results import Explanation as Explanation
+    from usu.results import Region as Region
     from usu.results import Upsampled as Upsampled
+    from usu.results import contrast as contrast
+    from usu.results import load as load
     from usu.settings import PRESETS as PRESETS
     from usu.settings import Settings as Settings
     from usu.sources import CoarseMap as CoarseMap
@@ -52,14 +59,14 @@ _FROM = {
     "usu.auditor": "AuditReport audit",
     "usu.bench": "Sample evaluate",
     "usu.forward": "fills",
-    "usu.metrics.error_maps": "alpha_beta_errors mass_imbalance",
+    "usu.metrics.mass": "alpha_beta_errors mass_imbalance",
     "usu.operator": "potentials",
     "usu.operator.budgets": "Hybrid SoftIWMR SoftPrior",
     "usu.operator.interpolate": "interpolate",
     "usu.operator.redistribute": "cell_budgets redistribute",
-    "usu.pipeline": "explain upsample",
+    "usu.pipeline": "Sanity explain explain_many sanity upsample",
     "usu.refine": "StopReason boundary_segments heterogeneity merge mixing",
-    "usu.results": "Explanation Upsampled",
+    "usu.results": "Contrast Explanation Region Upsampled contrast load",
     "usu.settings": "PRESETS Settings",
     "usu.sources": "CoarseMap attention_rollout gradcam gradient_attention hirescam layercam reshape_transform",
 }

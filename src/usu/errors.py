@@ -32,3 +32,8 @@ class UnreadablePictureError(UsuError):
 
 class ModelLoadError(UsuError):
     """A model asked for by name, file or folder cannot be made."""
+
+
+def first_line(error: BaseException) -> str:
+    """What a library says of its failure, without its history."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch import Tensor
 from usu import _checks as check
 from usu._checks import as_numpy
 from usu.models import Loaded
+from usu.models.known import Known
+from usu.models.pictures import Geometry, Picture, as_bytes, find, read, seen, taken
 from usu.operator.cells import Partition, partition_of
 from usu.sources.coarse import CoarseMap
 from usu.types import Array, NDArray
@@ -107,9 +110,90 @@ def call_of(
     return Call(inputs, batched, check.like_input(coarse))
 
 
+@dataclass(frozen=True, eq=False)
+class Pictured:
+    """One picture as the model takes it, and as a person sees it where that is known."""
+
+    #: (C, H, W).
+    image: Tensor
+    #: H x W x 3 in [0, 1]: what the model sees, and the whole of it, in which the former sits by ``geometry``.
+    picture: NDArray | None = None
+    original: NDArray | None = None
+    geometry: Geometry | None = None
+
+
+def pictured(image: Any, known: Known) -> Pictured:
+    """What the model takes, made from whatever is handed in.
+
+    A tensor, or an array (C, H, W), is what the model takes already. A path, a Pillow image, a `Picture` and an array
+    (H, W, 3) of bytes are prepared as the model wants it.
+    """
+    found: Picture | None = None
+    if isinstance(image, (str, Path)):
+        found = read(image)
+    elif isinstance(image, Picture):
+        found = image
+    elif hasattr(image, "getexif"):  # Pillow, which need not be imported for this
+        found = taken(image)
+    elif isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] == 3 and _is_seen(image):
+        found = Picture(Path("array"), as_bytes(image), (image.shape[0], image.shape[1]))
+    if found is None:
+        return Pictured(_one_image(image))
+    if known.prepare is None:
+        raise ValueError(
+            "`prepare` must say how a picture becomes the model's input, because the model "
+            f"({type(known.model).__name__}) does not; got None. Pass torchvision's weights, timm's data config, a "
+            "processor of transformers, a usu.models.Preparation or a function of pixels; or hand in a tensor."
+        )
+    tensor, geometry = known.prepare(found.pixels)
+    return Pictured(tensor, seen(found.unit, geometry), found.unit, geometry)
+
+
+def each_of(images: Any) -> tuple[Iterator[Any], int]:
+    """Pictures one after the other, and how many there are; 0 where nobody knows."""
+    if isinstance(images, (str, Path)):
+        files = find(images)
+        return iter(files), len(files)
+    if isinstance(images, (Tensor, np.ndarray)):
+        if images.ndim != 4:
+            raise ValueError(f"`images` must be a batch, B x C x H x W; got {check.shape(images)}. Use usu.explain.")
+        return iter(images), len(images)
+    dataset = getattr(images, "dataset", images)  # a DataLoader counts its batches
+    return _flattened(images), len(dataset) if hasattr(dataset, "__len__") else 0
+
+
+def _flattened(images: Any) -> Iterator[Any]:
+    for entry in images:
+        first = entry[0] if isinstance(entry, (list, tuple)) else entry  # (images, labels)
+        if isinstance(first, Tensor) and first.ndim == 4:
+            yield from first
+        else:
+            yield first
+
+
+def _is_seen(array: NDArray) -> bool:
+    """Is it height x width x colours, and not channels x height x width?"""
+    return array.dtype == np.uint8 or array.shape[0] not in (1, 3)
+
+
+def _one_image(image: Any) -> Tensor:
+    tensor = check.as_tensor("image", image)
+    if tensor.ndim == 4 and len(tensor) == 1:
+        return tensor[0]
+    if tensor.ndim != 3:
+        raise ValueError(
+            f"`image` must be one picture, C x H x W; got {check.shape(tensor)}. Explain the pictures of a batch "
+            "with usu.explain_many, or use usu.upsample."
+        )
+    return tensor
+
+
 def model_of(model: Any) -> Any:
     """The model itself, also where the whole of `usu.models.load` was handed in."""
-    return model.model if isinstance(model, Loaded) else model
+    if isinstance(model, Loaded):
+        return model.model
+    inner = getattr(model, "model", None)  # of a pipeline of transformers
+    return inner if hasattr(model, "image_processor") and isinstance(inner, torch.nn.Module) else model
 
 
 def agree(maps: int, targets: int) -> None:
@@ -131,6 +215,8 @@ def _unpacked(found: CoarseMap, image: Array, target: Any, finer: Any) -> tuple[
     goals, levels = found.targets if target is None else target, found.finer or None if finer is None else finer
     if getattr(image, "ndim", 4) == 4:
         return found.values, goals, levels
+    if len(found.values) > 1:  # several classes of one picture
+        return found.values, goals if target is not None or goals is None else list(goals), levels
     goals = goals[0] if target is None and goals else goals
     return found.values[0], goals, [level[0] for level in levels] if finer is None and levels else levels
 

@@ -45,8 +45,9 @@ class Settings:
     mode: Literal["delete", "keep", "both"] = "delete"
     #: Effects from groups: their posterior under a prior over place, colour and layers; a ridge; kernel SHAP.
     fit: Literal["posterior", "ridge", "kernel_shap"] = "ridge"
-    #: Effects to scores: ``"range"``, min to max; ``"density"``, effect per pixel over the largest, none below 0.
-    scale: Literal["range", "density"] = "range"
+    #: Effects to scores: ``"range"``, min to max; ``"density"``, effect per pixel over the largest, none below 0;
+    #: ``"log"``, the logarithm of that: it is the highest scores that differ between seeds, and now differ least.
+    scale: Literal["range", "density", "log"] = "range"
     #: Refinement.
     depth: int = 0
     children: int = 4
@@ -142,16 +143,16 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "scoring": ("sampled", "delete", "gradient", "none"),
     "mode": ("delete", "keep", "both"),
     "fit": ("posterior", "ridge", "kernel_shap"),
-    "scale": ("range", "density"),
+    "scale": ("range", "density", "log"),
     "heterogeneity": ("range", "diagonal"),
     "reach": ("pixel", "segment"),
     "edges": ("segments", "picture"),
     "signed": ("flip", "literal"),
 }
 
-#: What `cell` and `soft` share: few segments, log-odds, a posterior, densities, until the map is stable.
+#: What `cell` and `soft` share: few segments, log-odds, a posterior, logarithms, until the map is stable.
 _STABLE: dict[str, Any] = {
-    "parts": 60, "link": "log_odds", "fit": "posterior", "scale": "density", "evaluations": "auto",
+    "parts": 60, "link": "log_odds", "fit": "posterior", "scale": "log", "evaluations": "auto",
     "temperature": 0.3, "base": "layers", "edges": "picture",
 }  # fmt: skip
 
@@ -174,7 +175,7 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
 )  # fmt: skip
 #: A map that is handed in keeps its masses: what `usu.upsample` does if nothing is said.
 UPSAMPLE_DEFAULT = "cell"
-#: A picture that is explained to a person is shown as the model sees it: what `usu.explain` does if nothing is said.
+#: What a person will look at follows the model: what `usu.explain` and wrapped CAMs do if nothing is said.
 EXPLAIN_DEFAULT = "soft"
 
 

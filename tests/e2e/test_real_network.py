@@ -28,11 +28,7 @@ def network() -> Loaded:
 
 
 def explained(network: Loaded, pixels: np.ndarray, **more: object) -> usu.Explanation:
-    image, geometry = network.prepare(pixels)
-    return usu.explain(
-        network.model, image, layer=network.layer, classes=network.classes, evaluations=60,
-        original=pixels / 255.0, geometry=geometry, **more,
-    )  # type: ignore[arg-type]  # fmt: skip
+    return usu.explain(network, pixels, evaluations=60, **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

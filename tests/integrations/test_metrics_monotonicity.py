@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from usu.metrics.monotonicity import monotonicity_correlation
+from usu.metrics.curves import monotonicity_correlation
 
 
 @pytest.fixture(scope="module")

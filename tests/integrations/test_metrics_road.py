@@ -11,8 +11,7 @@ from scipy.ndimage import gaussian_filter
 from skimage import data, transform
 from torch import nn
 
-from usu.metrics.imputation import noisy_linear
-from usu.metrics.road import road
+from usu.metrics.road import noisy_linear, road
 
 #: On 32 x 32 pixels these remove as many pixels as grad-cam's thresholds do.
 PERCENTAGES = (20, 40, 60, 80)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from usu.metrics.sparseness import sparseness
+from usu.metrics.mass import sparseness
 
 
 def theirs(quantus, *maps, **settings):

@@ -80,7 +80,8 @@ def test_the_input_that_shows_it_shows_it() -> None:
     trial = finding.trial
     result = usu.interpolate(trial.coarse, trial.scores.shape, "bilinear")
     np.testing.assert_array_equal(result, finding.pixel_map)
-    assert np.abs(trial.sums(result) - trial.masses).max() > 1e-3
+    sums = np.bincount(trial.labels.ravel(), result.ravel())
+    assert np.abs(sums - trial.masses).max() > 1e-3
 
 
 def test_bilinear_moves_mass_between_cells_and_keeps_the_total_at_integer_factors() -> None:
@@ -109,6 +110,15 @@ def test_bare_functions_of_two_or_three_arguments_are_audited_too() -> None:
     assert not any(f.declared for f in plain.findings)
     assert (plain["D1"].holds, plain["D3"].holds) == (True, None)
     assert (driven["D1"].holds, driven["D3"].holds) == (True, True)
+
+
+def test_pairs_in_the_wrong_order_are_all_of_a_map_that_is_turned_round() -> None:
+    def turned(coarse: np.ndarray, picture: np.ndarray, scores: np.ndarray | None = None) -> np.ndarray:
+        return usu.redistribute(coarse, 1 - scores)
+
+    right, wrong = usu.audit(by_name("usu"), trials=3), usu.audit(turned, trials=3)
+    assert right.profile.wrong_pairs == 0
+    assert wrong.profile.wrong_pairs > 0.3, "all pairs, where there is mass to order and not the same score"
 
 
 def test_report_as_dictionary_survives_json_and_comes_out_again() -> None:

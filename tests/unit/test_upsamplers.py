@@ -17,12 +17,8 @@ from usu.operator.interpolate import guided_filter, interpolate, own_sign
 from usu.types import GUARANTEES
 from usu.upsamplers import (
     BUILT_IN,
-    GuidedFilter,
-    JointBilateral,
-    Kernel,
     MassCorrected,
     Redistribution,
-    SegmentPooled,
     Upsampler,
     by_name,
 )
@@ -221,7 +217,7 @@ def test_built_ins_are_upsamplers_with_different_names() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"`name` must be one of nearest.*; got 'spline'"):
+    with pytest.raises(ValueError, match=r"`name` must .*nearest.*; got 'spline'"):
         by_name("spline")
 
 
@@ -280,7 +276,7 @@ def test_the_soft_prior_has_no_budgets_to_tell() -> None:
 def test_bilinear_base_with_equal_scores_is_mass_corrected_bilinear() -> None:
     coarse, even = draw(0, 4, 3), torch.full((13, 14), 0.5, dtype=torch.float64)
     torch.testing.assert_close(
-        Redistribution(bilinear_base=True)(coarse, even, even), MassCorrected(Kernel("bilinear"))(coarse, even)
+        Redistribution(bilinear_base=True)(coarse, even, even), by_name("bilinear-corrected")(coarse, even)
     )
 
 
@@ -336,7 +332,6 @@ def test_a_picture_that_guides_must_lie_in_the_unit_interval_and_on_the_same_dev
         (lambda c, p: mass_corrected(torch.ones(2, 6, 6), c), r"`pixel_map` .*2 x 2.*; got 2 x 6 x 6"),
         (lambda c, p: mass_corrected(torch.ones(1, 6), c), "`pixel_map` .*; got 1 x 6"),
         (lambda c, p: mass_corrected(p * math.nan, c), "`pixel_map` .*; got NaN"),
-        (lambda c, p: Kernel("nearest")(c, p), "`mode` .*; got 'nearest'"),
     ],
 )
 def test_bad_settings(call, message: str) -> None:
@@ -414,23 +409,6 @@ def test_guided_filter_equals_the_naive_one(colour: bool, radius: int, eps: floa
 def test_guided_filter_looks_half_a_cell_far_by_default() -> None:
     coarse, picture = draw(0, 3, 4), scores_like(1, (24, 24))
     assert torch.equal(guided_filter(coarse, picture), guided_filter(coarse, picture, radius=4))
-
-
-@pytest.mark.parametrize(
-    ("up", "function", "settings_of_it"),
-    [
-        (GuidedFilter, guided_filter, {"radius": 2, "eps": 0.1}),
-        (JointBilateral, joint_bilateral, {"sigma_space": 2.0, "sigma_range": 0.5, "reach": 1}),
-        (SegmentPooled, segment_pooled, {"count": 9, "compactness": 0.5}),
-    ],
-)
-def test_settings_reach_the_formula(up, function, settings_of_it) -> None:
-    coarse, picture = draw(0, 3, 4), torch.from_numpy(data.chelsea()[::9, ::9, 0] / 255)
-    expected = function(coarse, picture, **settings_of_it)
-    assert torch.equal(up(**settings_of_it)(coarse, picture), expected)
-    for name in settings_of_it:  # each of them matters, so none can be dropped unseen
-        others = {key: value for key, value in settings_of_it.items() if key != name}
-        assert not torch.equal(up(**others)(coarse, picture), expected)
 
 
 def naive_joint_bilateral(coarse: np.ndarray, guide: np.ndarray, space: float, colour: float, reach: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from usu.app.looking import Explained, Glass, Opened, probabilities
-from usu.app.views import View, masses
+from usu.app.views import Look, masses
 from usu.app.wire import frame
 from usu.refine.heterogeneity import heterogeneity
 
@@ -22,11 +22,11 @@ def first_frame(glass: Glass, opened: Opened, begun: Explained) -> bytes:
         "instead": begun.instead,
         "passes": opened.passes.count,
     }
-    maps = {"bilinear": View("bilinear").of(begun), "map": View("fast").of(begun), "coarse": given.coarse}
+    maps = {"bilinear": Look("bilinear").of(begun), "map": Look("fast").of(begun), "coarse": given.coarse}
     return frame("first", values, {**maps, "masses": given.coarse.reshape(-1) * given.partition.sizes})
 
 
-def look_frame(kind: str, opened: Opened, known: Explained, view: View) -> bytes:
+def look_frame(kind: str, opened: Opened, known: Explained, view: Look) -> bytes:
     """The map so far, and what it follows."""
     scored, pixel_map = known.scored, view.of(known)
     values: dict[str, Any] = {

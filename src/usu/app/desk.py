@@ -16,8 +16,7 @@ from typing import Any
 from usu.app.limits import Limits
 from usu.app.turns import HANGING, GoneError, Question, RefusedError, StoppedError, Turns
 from usu.app.visitors import Visitor
-from usu.errors import UsuError
-from usu.models.load import first_line
+from usu.errors import UsuError, first_line
 
 LOG = logging.getLogger("usu.app")
 #: What a question does: given the pause between two pieces of work and where frames go, its answer.

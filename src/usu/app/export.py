@@ -7,21 +7,21 @@ import re
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from usu._checks import as_numpy
 from usu.app.looking import Explained, Glass, Opened
-from usu.app.views import OWN, View
+from usu.app.views import OWN, Look
 from usu.models.pictures import place
 from usu.pipeline.halves import mass_error_of
 from usu.pipeline.stability import certainty_of
-from usu.results import Explanation, Upsampled, versions
+from usu.results import Explanation, Upsampled
+from usu.results.files import versions
 from usu.types import NDArray
 
 
-def explanation_of(glass: Glass, opened: Opened, known: Explained, view: View) -> Explanation:
+def explanation_of(glass: Glass, opened: Opened, known: Explained, view: Look) -> Explanation:
     """What is on the screen as `usu.explain` would return it."""
     scored, settings, given = known.scored, view.settings, known.given
     if scored is None or known.field is None:
@@ -51,12 +51,13 @@ def explanation_of(glass: Glass, opened: Opened, known: Explained, view: View) -
         },
     )
     return Explanation(
-        known.source, as_numpy(given.coarse), upsampled, opened.view, glass.name(known.target),
+        known.source, as_numpy(given.coarse), upsampled, opened.view, (glass.name(known.target),),
         original=opened.picture.unit, geometry=opened.geometry, instead=known.instead,
+        source_name=glass.source if isinstance(glass.source, str) else "own map",
     )  # fmt: skip
 
 
-def arrays(known: Explained, view: View) -> bytes:
+def arrays(known: Explained, view: Look) -> bytes:
     """An .npz with the map on the screen and what it was made of, every digit."""
     found: dict[str, NDArray] = {"coarse": as_numpy(known.given.coarse), "pixel_map": as_numpy(view.of(known))}
     found |= {f"finer_{i}": as_numpy(level[0]) for i, level in enumerate(known.finer)}
@@ -73,7 +74,7 @@ def arrays(known: Explained, view: View) -> bytes:
     return out.getvalue()
 
 
-def cut_out(opened: Opened, known: Explained, view: View, share: float) -> bytes:
+def cut_out(opened: Opened, known: Explained, view: Look, share: float) -> bytes:
     """A PNG of the picture's size, white where the map is among the highest ``share`` of what the model saw."""
     from PIL import Image
 
@@ -95,7 +96,7 @@ def folder(explanation: Explanation) -> bytes:
     return out.getvalue()
 
 
-def lines(glass: Glass, known: Explained, view: View, longest: int, name: object) -> str:
+def lines(glass: Glass, known: Explained, view: Look, longest: int, name: object) -> str:
     """Python that makes the same numbers again, given the model and the picture's file."""
     source = glass.source if isinstance(glass.source, str) else None
     depth = len(known.scored.segments) - 1 if known.scored is not None else 0
@@ -107,12 +108,10 @@ def lines(glass: Glass, known: Explained, view: View, longest: int, name: object
         "from dataclasses import replace",
         "",
         "import usu",
-        "from usu.models.pictures import read, seen",
+        "from usu.models.pictures import read",
         "",
         f"net = usu.models.load({glass.loaded.name!r})",
         f"picture = read({safe_name(name)!r}, longest={longest})",
-        "image, geometry = net.prepare(picture.pixels)",
-        "view = seen(picture.unit, geometry)",
     ]
     if source is None:
         text += ["coarse = ...  # the map you gave the page, h x w"]
@@ -120,19 +119,19 @@ def lines(glass: Glass, known: Explained, view: View, longest: int, name: object
         text += [f'settings = replace(usu.PRESETS["{preset}"], {", ".join(changes)})']
     else:
         text += [f'settings = replace(usu.PRESETS["soft"], {changes[1]}, engine="auto")']
+    given = "" if source == "gradcam" else f", source={source!r}" if source else ", source=coarse"
     text += [
-        "result = usu.explain(",
-        f"    net.model, image, {known.target}, source={repr(source) if source else 'coarse'}, layer={_layer(glass)},",
-        "    preset=settings, picture=view, classes=net.classes, original=picture.unit, geometry=geometry,",
-        ")",
+        f"result = usu.explain(net, picture, {known.target}{given}, preset=settings)",
         "pixel_map = result.pixel_map",
     ]
     if view.way == "fast":
-        text[-1:] = ['pixel_map = usu.upsample(result.source, image, net.model, preset="fast").pixel_map']
+        text[-1:] = [
+            'pixel_map = usu.upsample(result.source, net.prepare(picture.pixels)[0], net, preset="fast").pixel_map'
+        ]
     elif view.way != OWN:
         text[-1:] = [
             f"way = usu.upsamplers.by_name({view.way!r})",
-            "pixel_map = way(result.coarse, view, result.upsampled.scores if way.needs_scores else None)",
+            "pixel_map = way(result.coarse, result.picture, result.upsampled.scores if way.needs_scores else None)",
         ]
     return "\n".join([*text, 'result.save("result")', ""])
 
@@ -146,9 +145,3 @@ def safe_name(name: object) -> str:
     plain = re.split(r"[/\\]", name)[-1] if isinstance(name, str) else ""
     kept = "".join(sign for sign in plain if sign.isprintable())[:120].strip(". ")
     return kept or "picture.jpg"
-
-
-def _layer(glass: Glass) -> Any:
-    from usu.sources import LAYER_SOURCES
-
-    return repr(glass.loaded.layer) if isinstance(glass.source, str) and glass.source in LAYER_SOURCES else "None"

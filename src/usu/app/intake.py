@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from usu.app.looking import Explained, Opened
 from usu.app.texts import say
 from usu.app.turns import RefusedError
-from usu.app.views import View
+from usu.app.views import Look
 from usu.app.visitors import Visitor
 
 #: Uploads that are read at once, how many more may wait for that, and seconds that one may take.
@@ -46,11 +46,11 @@ class Asked:
         return found
 
     @property
-    def view(self) -> View:
+    def view(self) -> Look:
         """How the map is to be made."""
         words = [str(self.body.get(name, default))[:40] for name, default in (("way", "usu"), ("budget", "soft"))]
         try:
-            return View(words[0], words[1], self.number("temperature", 0.01, 10, 0.3))
+            return Look(words[0], words[1], self.number("temperature", 0.01, 10, 0.3))
         except ValueError:
             raise RefusedError(say("no_way")) from None
 

@@ -24,9 +24,8 @@ from usu.inputs import Input
 from usu.models import Geometry, Loaded
 from usu.models.pictures import Picture, seen
 from usu.operator.budgets import Hybrid
-from usu.operator.interpolate import follow_picture
-from usu.pipeline.halves import Scored, scores_of
-from usu.pipeline.run import _coarse, _remarks, _shown_of
+from usu.pipeline.explain import _coarse, _remarks, _shown_of
+from usu.pipeline.halves import Scored, field_of, scores_of
 from usu.pipeline.stability import Certainty, certainty_of, expected_stability, sentence
 from usu.refine import StopReason, share_of_largest, unit_scale
 from usu.score.bayesian import Effects
@@ -150,7 +149,7 @@ class Glass:
         layer = self.loaded.layer if isinstance(self.source, str) and self.source in LAYER_SOURCES else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UsuWarning)
-            source = _coarse(self.loaded.model, opened.image[None], target, self.source, layer, finer=True)
+            source = _coarse(self.loaded.model, opened.image[None], target, self.source, layer, None, finer=True)
         values, levels, instead = _shown_of(source, settings)
         finer = tuple(level.double() for level in levels or ())
         given = Input(torch.from_numpy(values), opened.image, opened.view, target, finer=finer)
@@ -192,7 +191,7 @@ class Glass:
             between()
             stability = expected_stability(effects, labels, given, settings, finer)
             if settings.depth == 0:  # a deeper level shows only where it is finer; the whole comes at the end
-                scored = Scored(field_of(effects, labels, given, settings), (), (labels,), _ON_ITS_WAY, None, effects)
+                scored = Scored(field_now(effects, labels, given, settings), (), (labels,), _ON_ITS_WAY, None, effects)
                 certainty = Certainty(stability, torch.empty(0))
                 seconds = time.perf_counter() - start
                 look(
@@ -241,19 +240,14 @@ class _Remembering:
         return self.opened.partitions[parts]
 
 
-def field_of(effects: Effects, labels: NDArray, given: Input, settings: Settings) -> Tensor:
+def field_now(effects: Effects, labels: NDArray, given: Input, settings: Settings) -> Tensor:
     """(T, H, W): the scores that `scores_of` would make of these effects, were they the last."""
     values = effects.mean
     values = torch.where(values.isnan(), values.nan_to_num(nan=torch.inf).amin(1, keepdim=True), values)
-    if settings.scale == "density":
+    if settings.scale != "range":
         values = values / torch.from_numpy(np.bincount(labels.ravel()))
-        scores = share_of_largest(values)(values)
-    else:
-        scores = unit_scale(values)(values)
-    found = scores[:, torch.from_numpy(labels)]
-    if settings.edges == "picture":
-        found = follow_picture(found, given.picture, stretch=settings.scale == "range")
-    return found
+    scores = (unit_scale if settings.scale == "range" else share_of_largest)(values)(values)
+    return field_of(scores[:, torch.from_numpy(labels)], given.picture, settings)
 
 
 def probabilities(logits: Tensor) -> Tensor:

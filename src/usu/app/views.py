@@ -26,7 +26,7 @@ WAYS = (OWN, FAST, *(one.name for one in BUILT_IN if one.name != OWN))
 
 
 @dataclass(frozen=True)
-class View:
+class Look:
     """How a map is made of what is known: the way, and for the page's own way its settings."""
 
     way: str = OWN
@@ -75,7 +75,7 @@ def masses(known: Explained, pixel_map: Tensor) -> dict[str, float]:
     }
 
 
-def desiderata(known: Explained, view: View) -> dict[str, float]:
+def desiderata(known: Explained, view: Look) -> dict[str, float]:
     """How far the map on the screen is from D1 to D4; NaN where one does not apply."""
     pixel_map = view.of(known)
     found = masses(known, pixel_map)
@@ -92,7 +92,7 @@ def desiderata(known: Explained, view: View) -> dict[str, float]:
     return found
 
 
-def _again(known: Explained, view: View, coarse: NDArray, scores: NDArray) -> Any:
+def _again(known: Explained, view: Look, coarse: NDArray, scores: NDArray) -> Any:
     """The same way on another input; another size gets a grey picture, and no finer layers."""
     values, field = torch.from_numpy(coarse), torch.from_numpy(scores)
     if tuple(field.shape) == tuple(known.given.image.shape[-2:]):

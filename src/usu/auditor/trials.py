@@ -47,10 +47,6 @@ class Trial:
         """M_k = a_k · pixels."""
         return self.coarse.ravel() * self.sizes
 
-    def sums(self, field: NDArray) -> NDArray:
-        """Sum of a field over each cell."""
-        return np.bincount(self.labels.ravel(), field.ravel(), self.coarse.size)
-
 
 def coarse_map(kind: str, grid: tuple[int, int], rng: np.random.Generator) -> NDArray:
     """A map as attribution methods make them."""

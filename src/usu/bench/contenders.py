@@ -88,9 +88,10 @@ class Guided:
         coarse, field = self._coarse(scene), self._field(scene, found)
         pixel_map = map_of(torch.from_numpy(coarse), torch.from_numpy(field), self.settings, finer=finer).numpy()
         taken = time.perf_counter() - start + (scene.finer_seconds if finer else 0.0)
+        spent = scene.finer_evaluations if finer else 0
         if self.scores in ("constant", "random"):
-            return Made(pixel_map, int(bool(finer)), taken)
-        return Made(pixel_map, found.evaluations + bool(finer), found.seconds + taken)
+            return Made(pixel_map, spent, taken)
+        return Made(pixel_map, found.evaluations + spent, found.seconds + taken)
 
     def _coarse(self, scene: Scene) -> NDArray:
         match self.coarse:
@@ -131,7 +132,7 @@ class ScoresAlone:
     def __call__(self, scene: Scene) -> Made:
         """Scores of every segment, also where the coarse map is empty and nobody else has a use for them."""
         alone = scene if scene.coarse.any() else replace(scene, coarse=np.ones_like(scene.coarse))
-        found = alone.scored(self.settings, everywhere=True)
+        found = alone.scored(replace(self.settings, base=None), everywhere=True)  # no layers, so no pass for them
         return Made(found.field, found.evaluations, found.seconds)
 
 

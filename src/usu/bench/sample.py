@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from torch import Tensor
@@ -46,24 +46,6 @@ class Sample:
         """Of everything in it but its name."""
         arrays = [None if one is None else as_numpy(one) for one in (self.image, self.picture, self.truth, self.coarse)]
         return digest(json.dumps(described([*arrays, self.target])).encode())
-
-
-class Openable(Protocol):
-    """A picture that is read when its turn comes."""
-
-    @property
-    def name(self) -> str:
-        """Unique among the pictures of a run."""
-
-    @property
-    def has_truth(self) -> bool:
-        """Is there an outline to measure against?"""
-
-    def open(self) -> Sample:
-        """Read it."""
-
-    def digest(self) -> str:
-        """The same for the same picture, outline and target: what rows are kept for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +87,9 @@ class PictureFile:
         return np.asarray(seen(drawn, geometry).mean(2) > 0.5)
 
 
+Openable: TypeAlias = Sample | PictureFile
+
+
 def as_samples(pictures: Iterable[Any]) -> list[Openable]:
     """Pictures as given: samples, or tensors (C, H, W), which get numbers for names."""
     samples: list[Openable] = []
@@ -114,7 +99,7 @@ def as_samples(pictures: Iterable[Any]) -> list[Openable]:
         raise TypeError(f"`pictures` must be a list; got {type(pictures).__name__}.") from None
     for number, one in enumerate(many):
         sample = Sample(f"{number:05d}", one) if isinstance(one, (Tensor, np.ndarray)) else one
-        if not hasattr(sample, "open") or not hasattr(sample, "name"):
+        if not isinstance(sample, (Sample, PictureFile)):
             raise TypeError(f"`pictures` must hold usu.Sample or images C x H x W; got {type(sample).__name__}.")
         samples.append(sample)
     if not samples:

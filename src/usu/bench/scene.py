@@ -13,10 +13,9 @@ from usu._checks import as_numpy
 from usu.bench.sample import Sample
 from usu.forward import Model, engine
 from usu.inputs import Input, displayable
-from usu.metrics.cache import Memory
 from usu.metrics.catalogue import Case
 from usu.metrics.maps import checked_truth
-from usu.metrics.passes import seeded
+from usu.metrics.passes import Memory, seeded
 from usu.pipeline import Scored, scores_of
 from usu.segment import Slic
 from usu.settings import Settings
@@ -62,6 +61,8 @@ class Scene:
     forward: Model
     #: Of everything random about this picture.
     seed: int
+    #: Maps of finer layers from the pass that made the coarse map; none where nobody looked.
+    heard: tuple[Tensor, ...] = ()
     memory: Memory = field(default_factory=Memory)
 
     def scored(self, settings: Settings, *, everywhere: bool = False) -> SceneScores:
@@ -70,11 +71,12 @@ class Scene:
         ``everywhere``: also where cells of no mass make scores needless, for those who will move the masses.
         """
         local = settings.budget == "cell" and not everywhere and settings.edges == "segments" and not settings.trace
-        spent = int(settings.base == "layers" and bool(self.finer()))
-        left = None if settings.limit is None else settings.limit - spent
+        left = settings.limit
+        if left is not None and settings.base == "layers":
+            left -= self.finer_evaluations
         choices = tuple(getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_THE_OPERATOR)
-        # a posterior also depends on what the coarse map and the layers let expect
-        expects = (settings.base, everywhere) if settings.fit == "posterior" else ()
+        # a posterior also depends on what the coarse map and the layers let expect; everywhere, that is nothing
+        expects = (None if everywhere else settings.base, everywhere) if settings.fit == "posterior" else ()
         key = (*choices, left, local, bool(self.coarse.any()), *expects)
 
         def made() -> tuple[Scored, int]:
@@ -103,7 +105,12 @@ class Scene:
             found = finer_maps(engine(self.model, self.target), module, self.image, self.coarse.size)
             return tuple(level[0] for level in found.maps)
 
-        return self.memory.once("finer", made)
+        return self.heard or self.memory.once("finer", made)
+
+    @property
+    def finer_evaluations(self) -> int:
+        """What they take beside the coarse map's own pass, as in `usu.explain`: nothing where that pass heard them."""
+        return int(not self.heard and bool(self.finer()))
 
     @property
     def finer_seconds(self) -> float:
@@ -128,6 +135,7 @@ def scene_of(sample: Sample, model: Model, forward: Model, *, source: str, layer
     if image.ndim != 3:
         raise ValueError(f"`image` must be one picture, C x H x W; got {check.shape(image)}.")
     target = sample.target
+    heard: tuple[Tensor, ...] = ()
     if sample.coarse is not None:
         coarse = as_numpy(sample.coarse).astype(np.float64)
         if coarse.ndim != 2:
@@ -138,7 +146,8 @@ def scene_of(sample: Sample, model: Model, forward: Model, *, source: str, layer
                 f"`model` must be an nn.Module for the source {source!r}; got {type(model).__name__}. Pass `coarse` "
                 "with every sample, or a module as `model` and the other as `forward`."
             )
-        found = coarse_map(source, model, image[None], target, layer=layer)
+        found = coarse_map(source, model, image[None], target, layer=layer, finer=True)
+        heard = tuple(level[0].cpu().double() for level in found.finer)
         coarse = as_numpy(found.values[0]).astype(np.float64)
         target = found.targets[0] if found.targets else target
     if target is None:
@@ -151,4 +160,4 @@ def scene_of(sample: Sample, model: Model, forward: Model, *, source: str, layer
     truth = None if sample.truth is None else checked_truth(sample.truth, size, needed=False, like="its image").numpy()
     # a picture's random numbers do not depend on which pictures came before it
     own = seeded(seed, sample.name).initial_seed() % 2**31
-    return Scene(sample.name, image, picture, coarse, target, truth, model, forward, own)
+    return Scene(sample.name, image, picture, coarse, target, truth, model, forward, own, heard)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import product
@@ -16,6 +17,8 @@ import numpy as np
 from usu.errors import MissingExtraError
 from usu.metrics.catalogue import FILLS
 from usu.results import written
+from usu.stats import Report
+from usu.stats.tables import cells, legend, title
 from usu.types import NDArray
 
 
@@ -85,32 +88,23 @@ class Table:
             found[row.upsampler][place[row.picture]] = row.value
         return found
 
-    def fill_matrix(
-        self, upsampler: str, metric: str, fills: Sequence[str] = tuple(FILLS)
-    ) -> tuple[list[str], NDArray]:
-        """Mean of ``metric`` over the pictures: a row per fill the scorer used, a column per fill of the evaluator.
-
-        The upsamplers are called ``cell:blur``, ``cell:mean``, ...; the metrics ``half-deletion:blur``, ...
-        """
-        needed = [f"{upsampler}:{fill}" for fill in fills]
-        if not set(needed) <= set(self.upsamplers):
-            held = ", ".join(self.upsamplers)
-            raise ValueError(f"`upsampler` must be in the table with every fill; got {upsampler!r}. It holds {held}.")
-        judged = [self.values(f"{metric}:{evaluator}") for evaluator in fills]
-        return list(fills), np.array([[np.nanmean(values[scorer]) for values in judged] for scorer in needed])
-
     def fill_matrices(self) -> str:
-        """Every `fill_matrix` that the table has rows for, as comma-separated values; nothing if it has none."""
+        """Means over the pictures by the fill of the scorer (rows) and of the evaluator, as comma-separated values.
+
+        Of every upsampler and metric that the table has with every fill, as in ``cell:blur`` and
+        ``half-deletion:blur``; nothing if it has none.
+        """
         whole = []
         for names in (self.upsamplers, self.metrics):
             plain = dict.fromkeys(name.rpartition(":")[0] for name in names)
             whole.append([name for name in plain if all(f"{name}:{fill}" in names for fill in FILLS)])
-        lines = []
+        lines = [f"upsampler,metric,scored with,{','.join(f'judged with {fill}' for fill in FILLS)}"]
         for upsampler, metric in product(*whole):
-            for fill, row in zip(*self.fill_matrix(upsampler, metric), strict=True):
-                lines.append(f"{upsampler},{metric},{fill},{','.join(format(mean, '.9g') for mean in row)}")
-        heads = f"upsampler,metric,scored with,{','.join(f'judged with {fill}' for fill in FILLS)}"
-        return "\n".join([heads, *lines, ""]) if lines else ""
+            judged = [self.values(f"{metric}:{fill}") for fill in FILLS]
+            for fill in FILLS:
+                means = (np.nanmean(values[f"{upsampler}:{fill}"]) for values in judged)
+                lines.append(f"{upsampler},{metric},{fill},{','.join(format(mean, '.9g') for mean in means)}")
+        return "\n".join([*lines, ""]) if len(lines) > 1 else ""
 
     def csv(self, columns: Sequence[str] = COLUMNS) -> str:
         """Comma-separated values with a header; numbers with nine digits, empty where there is none."""
@@ -124,11 +118,7 @@ class Table:
 
     def to_pandas(self) -> Any:
         """As a pandas DataFrame, times and all (needs the extra ``bench``)."""
-        try:
-            import pandas
-        except ImportError:
-            raise MissingExtraError("pandas", "bench", "A table as a DataFrame") from None
-        return pandas.DataFrame([asdict(row) for row in self.rows])
+        return _pandas().DataFrame([asdict(row) for row in self.rows])
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write ``table.csv``, ``seconds.csv`` and ``table.parquet`` (needs the extra ``bench``), each as a whole.
@@ -162,6 +152,26 @@ def read_table(path: str | Path) -> Table:
             for record in reader
         )  # fmt: skip
     return Table(rows, {})
+
+
+def latex(report: Report) -> str:
+    """A report as LaTeX, one ``tabular`` per metric, the best first (needs the extra ``bench``, and booktabs)."""
+    columns = ("n", "mean", "median", "shift", "win", "d_z", "d", "r", "Bonf.", "Holm")
+    blocks = [textwrap.fill(legend(report.comparisons[0]), 120, initial_indent="% ", subsequent_indent="% ")]
+    for comparison in report.comparisons:
+        heads, *body = cells(comparison, columns)
+        frame = _pandas().DataFrame(body, columns=heads)
+        text = frame.to_latex(index=False, escape=True, column_format="cl" + "r" * len(columns))
+        blocks.append(f"\n% {title(comparison)}\n{text.rstrip()}")
+    return "\n".join(blocks) + "\n"
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtraError("pandas", "bench", "A table as a DataFrame") from None
+    return pandas
 
 
 def rounded(value: float) -> float:

@@ -39,7 +39,7 @@ def compare(
     from usu import _checks as check
     from usu.metrics import moved_mass
     from usu.models import load, resolve_target
-    from usu.models.pictures import read
+    from usu.models.pictures import prepared, read
     from usu.pipeline import upsample
     from usu.plot import comparison
     from usu.results import written
@@ -55,7 +55,7 @@ def compare(
     if not isinstance(loaded.model, nn.Module):
         raise TypeError(f"`--model` must have gradients for Grad-CAM; got {model}. Use a torch model to compare.")
     goal = None if target is None else resolve_target(target, loaded.classes)
-    image, _, view = run.prepared(loaded, read(picture))
+    image, _, view = prepared(read(picture), loaded.prepare)
     # finer layers are heard in the source's own pass, as in usu explain: no preset pays for it
     source = gradcam(loaded.model, image[None], goal, layer=layer or loaded.layer, finer=True)
     coarse = source.values[0].double().cpu().numpy()
@@ -66,8 +66,7 @@ def compare(
     refused: dict[str, str] = {}
 
     def add(name: str, field: NDArray, spent: str, seconds: float) -> None:
-        # what moved is missing in one cell and too much in another: half of the differences is the share
-        moved = moved_mass(field, coarse) / 2
+        moved = moved_mass(field, coarse)
         maps[name] = (field, f"moved {moved:.1%} of the mass; {spent}, {seconds:.1f} s")
 
     with run.bars(1, quiet=quiet) as bars:

@@ -151,6 +151,7 @@ def _part(part: str) -> tuple[int, int]:
 
 def _write(table: Table, out: Path, against: str, *, quiet: bool) -> None:
     """Table, report and figures of what is known so far; the last of several parts covers all."""
+    from usu.bench.table import latex
     from usu.metrics import by_name
     from usu.results import written
     from usu.stats import report
@@ -163,7 +164,7 @@ def _write(table: Table, out: Path, against: str, *, quiet: bool) -> None:
     others = [name for name in table.upsamplers if name != against]
     if against in table.upsamplers and others:
         found = report({name: (by_name(name).better, table.values(name)) for name in table.metrics}, against)
-        for suffix, text in (("txt", found.text()), ("md", found.markdown()), ("tex", found.latex())):
+        for suffix, text in (("txt", found.text()), ("md", found.markdown()), ("tex", latex(found))):
             written(out / f"report.{suffix}", (text.rstrip() + "\n").encode())
         figure = found.figure()
         for suffix in ("png", "pdf"):

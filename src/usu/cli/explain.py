@@ -30,7 +30,10 @@ def explain(
     layer: Annotated[
         str | None, typer.Option(help="Where the *cam sources look; the last spatial layer if not given.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Class index or name; the model's top class if not given.")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="Class index or name; the model's top class if not given. May be repeated.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(help="The so many likeliest classes instead.")] = None,
     source: Annotated[
         str,
         typer.Option(
@@ -51,6 +54,9 @@ def explain(
         typer.Option(help="What runs the model for scores: torch, onnx, compile or auto."),
     ] = "torch",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    sanity: Annotated[
+        bool, typer.Option("--sanity", help="Also: does the map change with the model's weights, and only with them?")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the results, one folder per picture in it.")] = Path("usu-out"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars and no remarks.")] = False,
@@ -65,19 +71,23 @@ def explain(
     from usu.models.pictures import find
 
     run.need("matplotlib", "plot", "The panel of every picture")
-    files = find(pictures)
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"`--out` must be a folder; got {out}, which is a file.")
     settings = run.settings_from(
         preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed,
         engine=engine,
     )  # fmt: skip
     origin = run.source_from(source)
+    files = find(pictures)
     loaded = load(model, weights=weights, device=device)
-    goal = None if target is None else resolve_target(target, loaded.classes)
+    goals = [resolve_target(name, loaded.classes) for name in target or ()]
+    goal = goals if len(goals) > 1 else goals[0] if goals else None
     request = {
         "model": model,
         "weights": weights,
         "layer": layer,
         "target": goal,
+        "top": top,
         "source": source,
         "settings": settings.described(),
         "contents": _contents(model, loaded, origin),
@@ -93,9 +103,11 @@ def explain(
                     folder, finished = _folder(out, file, asked)
                     if finished is None:
                         bars.start(file.name, settings.limit)
-                        explanation = _explained(file, loaded, goal, origin, layer, settings, bars)
+                        explanation = _explained(file, loaded, goal, top, origin, layer, settings, bars)
                         folder, finished = _saved(replace(explanation, request=asked), out, file, asked)
                     done.append({"picture": str(file), "folder": str(folder), **finished})
+                    if sanity:
+                        done[-1]["sanity"] = _tried(file, loaded, goals, origin, layer, settings)
                 except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError) as error:
                     failed.append((file, " ".join(str(error).split()) or type(error).__name__))
                 bars.finish()
@@ -128,30 +140,38 @@ def _asked(file: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _explained(
-    file: Path, loaded: Loaded, goal: int | None, origin: Any, layer: str | None, settings: Settings, bars: run.Bars
+    file: Path,
+    loaded: Loaded,
+    goal: list[int] | int | None,
+    top: int | None,
+    origin: Any,
+    layer: str | None,
+    settings: Settings,
+    bars: run.Bars,
 ) -> Explanation:
     from usu.errors import UsuWarning
-    from usu.models.pictures import read
     from usu.pipeline import explain as explained
-    from usu.sources import LAYER_SOURCES
 
-    picture = read(file)
-    image, geometry, view = run.prepared(loaded, picture)
     with warnings.catch_warnings():  # the manifest has them as notes, which are reported with their picture
         warnings.simplefilter("ignore", UsuWarning)
         return explained(
-            loaded.model,
-            image,
-            goal,
-            source=origin,
-            layer=layer or (loaded.layer if isinstance(origin, str) and origin in LAYER_SOURCES else None),
-            preset=settings,
-            picture=view,
-            classes=loaded.classes,
-            original=picture.unit,
-            geometry=geometry,
-            progress=bars.progress,
+            loaded, file, goal, source=origin, layer=layer, top=top, preset=settings, progress=bars.progress
         )
+
+
+def _tried(
+    file: Path, loaded: Loaded, goals: list[int], origin: Any, layer: str | None, settings: Settings
+) -> dict[str, Any]:
+    """Of the first class."""
+    from usu.pipeline import sanity
+
+    if not isinstance(origin, str):
+        raise ValueError("`--source` must be a name with --sanity; got a file: its map cannot change with the model.")
+    found = sanity(
+        loaded, file, goals[0] if goals else None, source=origin, layer=layer, preset=settings,
+        evaluations=settings.evaluations if isinstance(settings.evaluations, int) else 150,
+    )  # fmt: skip
+    return {"passed": found.passed, "sentence": found.sentence, "trials": found.rows()}
 
 
 def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[str, Any] | None]:
@@ -178,16 +198,13 @@ def _saved(explanation: Explanation, out: Path, file: Path, asked: dict[str, Any
         folder, finished = _folder(out, file, asked)
         try:
             finished = finished or saved_manifest(explanation.save(folder))
-        except FileExistsError:  # another process took the name
-            continue
+        except FileExistsError:
+            if not folder.exists() and not folder.is_symlink():  # a file where a folder should be: nobody took the name
+                raise
+            continue  # another process took the name
         if finished is None:
             raise OSError(f"The result in {folder} is not what was written. Is the disk full?")
         return folder, finished
-
-
-def _stability(result: dict[str, Any]) -> str:
-    found = result.get("stability")
-    return "" if found is None else f", stability {found:.2f}"
 
 
 def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_json: bool, quiet: bool) -> None:
@@ -196,10 +213,16 @@ def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_js
         typer.echo(json.dumps({"explained": done, "failed": errors}, indent=1))
         return
     for result in done:
+        stable = result.get("stability")
         run.tell(
             f"{result['picture']}: {result['label']}; {result['evaluations']} evaluations, {result['seconds']:.1f} s, "
-            f"mass error {result['mass_error']:.0e}{_stability(result)} -> {result['folder']}"
+            f"mass error {result['mass_error']:.0e}{'' if stable is None else f', stability {stable:.2f}'} -> "
+            f"{result['folder']}"
         )
+        if "sanity" in result:
+            for trial in result["sanity"]["trials"]:
+                run.tell(f"  {trial['name']:<32}{trial['wanted']:<7}IoU {trial['iou']:.2f}")
+            run.tell(f"  {result['sanity']['sentence']}")
         for remark in [*result["source"]["notes"], *result.get("notes", ())]:
             run.note(f"{result['picture']}: {remark}", quiet=quiet)
     for _file, sentence in failed:

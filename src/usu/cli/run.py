@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from usu.models import Geometry, Loaded
-    from usu.models.pictures import Picture
     from usu.settings import Settings
     from usu.types import NDArray
 
@@ -49,8 +47,9 @@ def settings_from(
     """A preset with what was asked for changed."""
     from usu.settings import settings_of
 
-    how = {"evaluations": evaluations, "seed": seed, "engine": engine}
-    changes: dict[str, Any] = {"temperature": temperature, "depth": depth, **how}
+    changes: dict[str, Any] = {
+        "temperature": temperature, "depth": depth, "evaluations": evaluations, "seed": seed, "engine": engine,
+    }  # fmt: skip
     if budget is not None:
         from usu import _checks as check
         from usu.operator.budgets import SoftPrior
@@ -58,14 +57,6 @@ def settings_from(
         check.choice("budget", budget, BUDGETS)
         changes["budget"] = SoftPrior() if budget == "soft" else budget
     return replace(settings_of(preset), **{name: value for name, value in changes.items() if value is not None})
-
-
-def prepared(loaded: Loaded, picture: Picture) -> tuple[Any, Geometry, NDArray]:
-    """The model's input, how it sits in the picture, and the same part as a person sees it."""
-    from usu.models.pictures import seen
-
-    tensor, geometry = loaded.prepare(picture.pixels)
-    return tensor, geometry, seen(picture.unit, geometry)
 
 
 class Bars:

@@ -91,7 +91,7 @@ def _made_of(value: Any, inner: tuple[Any, ...]) -> Any:
     if isinstance(value, BuiltinFunctionType):
         return _name(value)
     if isinstance(value, nn.Module):
-        return {"kind": kind, "weights": _weights(value), "structure": _structure(value)}
+        return {"kind": kind, "weights": weights_digest(value), "structure": _structure(value)}
     has = {name: one for name, one in _attributes(value) if not isinstance(one, logging.Logger)}
     own = vars(type(value)).get("__call__")
     code = {"code": _code(own)} if isinstance(own, FunctionType) and not _library(own) else {}
@@ -114,7 +114,8 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
     return [(name, getattr(value, name)) for name in names if not name.startswith("_") and hasattr(value, name)]
 
 
-def _weights(network: nn.Module) -> str:
+def weights_digest(network: nn.Module) -> str:
+    """Of the names and numbers of parameters and buffers."""
     parts: list[bytes] = []
     for name, tensor in (*network.named_parameters(), *network.named_buffers()):
         parts += (name.encode(), *_numbers(tensor))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.errors import UsuError
+from usu.errors import UsuError, first_line
 from usu.forward.calls import Link, Target, checked_link, checked_target, read, top_class, undisturbed
 from usu.types import Array
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 #: A batch (N, C, H, W) in; a tensor, tuple, dictionary or ModelOutput out.
 Model: TypeAlias = Callable[[Tensor], Any]
-#: Called after every chunk with the pictures done so far and in all.
-Progress: TypeAlias = Callable[[int, int], None]
+#: Called after every chunk with the pictures done so far and in all. True ends scores that have a posterior early.
+Progress: TypeAlias = Callable[[int, int], "bool | None"]
 #: What can run a model for scores; see `usu.forward.runtime`.
 RuntimeName: TypeAlias = Literal["torch", "onnx", "compile", "auto"]
 RUNTIMES: tuple[RuntimeName, ...] = ("torch", "onnx", "compile", "auto")
@@ -72,7 +72,6 @@ class Engine:
     link: Link = "logit"
     device: torch.device | None = None
     dtype: torch.dtype | None = None
-    autocast: bool = False
     #: None: on, unless the model turns out to need rows of pixels one after the other.
     channels_last: bool | None = False
     chunk: int | None = None
@@ -107,7 +106,7 @@ class Engine:
         """
         if self.target is None:
             raise ValueError("`target` must be known before variants are compared; got None. Use engine.aim(picture).")
-        image = check.as_tensor("picture", picture)
+        image = torch.as_tensor(picture)
         chunk = self.chunk or _default_chunk(image, self.device)
         values: list[Tensor] = []
         done, runner = 0, self
@@ -204,16 +203,15 @@ class Engine:
     def _call(self, batch: Tensor) -> tuple[Any, bool | None]:
         """The raw output, and the memory format that worked."""
         batch = batch.to(device=self.device, dtype=self.dtype)
-        with torch.autocast(batch.device.type, enabled=self.autocast):
-            if self.channels_last is False:
-                return self.model(batch.contiguous()), False
-            try:
-                return self.model(batch.contiguous(memory_format=torch.channels_last)), self.channels_last
-            except RuntimeError as error:
-                # .view(N, -1) after a convolution is common and needs the other order; the numbers are the same
-                if self.channels_last or "view size is not compatible" not in str(error):
-                    raise
+        if self.channels_last is False:
             return self.model(batch.contiguous()), False
+        try:
+            return self.model(batch.contiguous(memory_format=torch.channels_last)), self.channels_last
+        except RuntimeError as error:
+            # .view(N, -1) after a convolution is common and needs the other order; the numbers are the same
+            if self.channels_last or "view size is not compatible" not in str(error):
+                raise
+        return self.model(batch.contiguous()), False
 
 
 @dataclass(frozen=True)
@@ -230,7 +228,6 @@ def engine(
     *,
     link: Link = "logit",
     device: torch.device | str | None = None,
-    autocast: bool = False,
     channels_last: bool | None = None,
     chunk: int | None = None,
     limit: int | None = None,
@@ -244,7 +241,6 @@ def engine(
         link: ``"logit"``, ``"log_probability"``, ``"probability"`` or a callable on the logits.
         device: where batches go; None is where the module's parameters are, or where the picture is. The model itself
             is never moved.
-        autocast: run in mixed precision.
         channels_last: memory order of the batches; None chooses it for convolutions on a CPU.
         chunk: pictures per batch; None sizes it to picture and memory. Halved when memory runs out.
         limit: the most pictures it may be shown in all; its ``meter`` counts them.
@@ -273,7 +269,7 @@ def engine(
     dtype = next((w.dtype for w in weights if w.is_floating_point()), None)
     if channels_last is None and not (home and home.type == "cpu" and any(w.ndim == 4 for w in weights)):
         channels_last = False
-    return Engine(model, goal, link, home or wanted, dtype, autocast, channels_last, chunk, Meter(limit))
+    return Engine(model, goal, link, home or wanted, dtype, channels_last, chunk, Meter(limit))
 
 
 def _session(model: Model) -> OnnxModel | None:
@@ -295,15 +291,13 @@ def _default_chunk(image: Tensor, device: torch.device | None) -> int:
 
 def _ran_out(error: Exception) -> str | None:
     """The first line of the reason if memory ran out; None if it was something else."""
-    text = str(error).strip() or type(error).__name__
     full = isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError))
-    return text.splitlines()[0] if full or any(words in text.lower() for words in _OUT_OF_MEMORY) else None
+    return first_line(error) if full or any(words in str(error).lower() for words in _OUT_OF_MEMORY) else None
 
 
 def _finite(values: Tensor) -> Tensor:
     if not bool(values.isfinite().all()):
         raise ValueError(
-            "`model` must return finite values for the target; got NaN or infinity. Check the picture's scaling, and "
-            "switch `autocast` off if it is on."
+            "`model` must return finite values for the target; got NaN or infinity. Check the picture's scaling."
         )
     return values.cpu()

@@ -121,6 +121,7 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
         workers = torch.get_num_threads()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
+        options.log_severity_level = 4  # what fails raises; a second voice on standard error helps nobody
         model = onnxruntime.InferenceSession(str(model), options, providers=onnxruntime.get_available_providers())
     if not hasattr(model, "get_inputs"):
         raise TypeError(

@@ -8,18 +8,13 @@ the number of Quantus; `usu.metrics.quantus_compat` says what differs.
 """
 
 from usu.metrics.catalogue import METRICS, Case, Metric, by_name
-from usu.metrics.curves import deletion, insertion, irof, pixel_flipping
-from usu.metrics.half_deletion import half_deletion
-from usu.metrics.imputation import noisy_linear
+from usu.metrics.curves import deletion, half_deletion, insertion, irof, monotonicity_correlation, pixel_flipping
 from usu.metrics.infidelity import BlockChanges, block_changes, infidelity, infidelity_of
 from usu.metrics.localization import area_iou, cell_auroc, concentration, energy_in_mask, iou, pointing_game
-from usu.metrics.mass import largest_gain, mass_error, moved_mass
-from usu.metrics.monotonicity import monotonicity_correlation
+from usu.metrics.maps import quantile_match
+from usu.metrics.mass import largest_gain, mass_error, moved_mass, seam_energy, sparseness
 from usu.metrics.passes import Measured
-from usu.metrics.quantile_match import quantile_match
-from usu.metrics.road import road
-from usu.metrics.seam_energy import seam_energy
-from usu.metrics.sparseness import sparseness
+from usu.metrics.road import noisy_linear, road
 
 __all__ = [
     "METRICS", "BlockChanges", "Case", "Measured", "Metric", "area_iou", "block_changes", "by_name", "cell_auroc",

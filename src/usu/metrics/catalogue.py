@@ -15,18 +15,13 @@ from torch import Tensor
 
 from usu.forward import Model
 from usu.forward.fills import Fill, filled
-from usu.metrics.cache import Memory
-from usu.metrics.curves import STEPS, curve, irof, pixel_flipping
-from usu.metrics.half_deletion import half_deletion
+from usu.metrics.curves import STEPS, curve, half_deletion, irof, monotonicity_correlation, pixel_flipping
 from usu.metrics.infidelity import block_changes, infidelity_of
 from usu.metrics.localization import area_iou, cell_auroc, concentration, energy_in_mask, iou, pointing_game
-from usu.metrics.mass import largest_gain, mass_error, moved_mass
-from usu.metrics.monotonicity import monotonicity_correlation
-from usu.metrics.passes import Measured, aimed, one_target, seeded
-from usu.metrics.quantile_match import quantile_match
+from usu.metrics.maps import quantile_match
+from usu.metrics.mass import largest_gain, mass_error, moved_mass, seam_energy, sparseness
+from usu.metrics.passes import Measured, Memory, aimed, one_target, seeded
 from usu.metrics.road import road
-from usu.metrics.seam_energy import seam_energy
-from usu.metrics.sparseness import sparseness
 from usu.operator.interpolate import interpolate
 from usu.types import NDArray
 
@@ -66,6 +61,13 @@ class Case:
         """The coarse map's shape."""
         return int(self.coarse.shape[0]), int(self.coarse.shape[1])
 
+    def needed(self, name: Literal["truth", "segments"]) -> NDArray:
+        """What a metric cannot do without."""
+        found: NDArray | None = getattr(self, name)
+        if found is None:
+            raise ValueError(f"`{name}` must be given for this metric; got None.")
+        return found
+
     @property
     def matched(self) -> Case:
         """The same map with the values of the bilinear one, in its own order."""
@@ -99,36 +101,31 @@ class Metric:
     needs_truth: bool = False
 
 
-def _asking(case: Case, metric: Callable[..., Measured]) -> Measured:
+def _asking(metric: Callable[..., Measured]) -> Callable[[Case], Measured]:
     """A metric that asks the model, with its own settings."""
-    return metric(case.pixel_map, case.image, case.model, case.target, generator=case.dice(metric.__name__))
+    name = metric.__name__
+    return lambda case: metric(case.pixel_map, case.image, case.model, case.target, generator=case.dice(name))
 
 
-def _beside_coarse(case: Case, metric: Callable[..., float]) -> Measured:
-    return Measured(metric(case.pixel_map, case.coarse))
+def _plain(formula: Callable[[Case], float]) -> Callable[[Case], Measured]:
+    """A metric that asks no model."""
+    return lambda case: Measured(formula(case))
 
 
-def _needed(case: Case, name: Literal["truth", "segments"]) -> NDArray:
-    found: NDArray | None = getattr(case, name)
-    if found is None:
-        raise ValueError(f"`{name}` must be given for this metric; got None.")
-    return found
+def _inside(metric: Callable[..., float]) -> Callable[[Case], Measured]:
+    return _plain(lambda case: metric(case.pixel_map, case.needed("truth")))
 
 
-def _inside(case: Case, metric: Callable[..., float]) -> Measured:
-    return Measured(metric(case.pixel_map, _needed(case, "truth")))
+def _seams(case: Case) -> float:
+    return seam_energy(case.pixel_map, case.cells, case.needed("segments"))
 
 
-def _cell_auroc(case: Case) -> Measured:
-    return Measured(cell_auroc(case.pixel_map, _needed(case, "truth"), case.cells))
+def _cell_auroc(case: Case) -> float:
+    return cell_auroc(case.pixel_map, case.needed("truth"), case.cells)
 
 
-def _area_iou(case: Case) -> Measured:
-    return Measured(area_iou(case.pixel_map, _needed(case, "truth"), generator=case.dice("ties")))
-
-
-def _seams(case: Case) -> Measured:
-    return Measured(seam_energy(case.pixel_map, case.cells, _needed(case, "segments")))
+def _area_iou(case: Case) -> float:
+    return area_iou(case.pixel_map, case.needed("truth"), generator=case.dice("ties"))
 
 
 def _halves(case: Case, fill: Fill) -> Measured:
@@ -186,27 +183,27 @@ def _matched(metric: Metric) -> Metric:
 
 
 _FILLED = _filling("mean")
-_ENERGY = Metric("energy-in-mask", "higher", 0, 1, True, 0, partial(_inside, metric=energy_in_mask), True)
+_ENERGY = Metric("energy-in-mask", "higher", 0, 1, True, 0, _inside(energy_in_mask), True)
 METRICS: tuple[Metric, ...] = (
     *_FILLED,
     _matched(_FILLED[-1]),
     Metric("infidelity-raw", "lower", 0, _INF, False, 201, partial(_infidelity, scaling="raw", fill="mean")),
-    Metric("road", "higher", -0.5, 0.5, True, 8, partial(_asking, metric=road)),
-    Metric("irof", "higher", 0, 1, True, 197, partial(_asking, metric=irof)),
-    Metric("pixel-flipping", "lower", 0, 1, True, 32, partial(_asking, metric=pixel_flipping)),
-    Metric("monotonicity", "higher", -1, 1, True, 33, partial(_asking, metric=monotonicity_correlation)),
-    Metric("sparseness", "higher", 0, 1, True, 0, lambda case: Measured(sparseness(case.pixel_map))),
-    Metric("mass-error", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=mass_error)),
-    Metric("moved-mass", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=moved_mass)),
-    Metric("largest-gain", "lower", 0, _INF, False, 0, partial(_beside_coarse, metric=largest_gain)),
-    Metric("seam-energy", "lower", 0, _INF, True, 0, _seams),
-    Metric("cell-auroc", "higher", 0, 1, True, 0, _cell_auroc, True),
-    Metric("iou", "higher", 0, 1, True, 0, partial(_inside, metric=iou), True),
-    Metric("area-iou", "higher", 0, 1, True, 0, _area_iou, True),
-    Metric("concentration", "higher", 0, 1, True, 0, partial(_inside, metric=concentration), True),
+    Metric("road", "higher", -0.5, 0.5, True, 8, _asking(road)),
+    Metric("irof", "higher", 0, 1, True, 197, _asking(irof)),
+    Metric("pixel-flipping", "lower", 0, 1, True, 32, _asking(pixel_flipping)),
+    Metric("monotonicity", "higher", -1, 1, True, 33, _asking(monotonicity_correlation)),
+    Metric("sparseness", "higher", 0, 1, True, 0, _plain(lambda case: sparseness(case.pixel_map))),
+    Metric("mass-error", "lower", 0, _INF, False, 0, _plain(lambda case: mass_error(case.pixel_map, case.coarse))),
+    Metric("moved-mass", "lower", 0, _INF, False, 0, _plain(lambda case: moved_mass(case.pixel_map, case.coarse))),
+    Metric("largest-gain", "lower", 0, _INF, False, 0, _plain(lambda case: largest_gain(case.pixel_map, case.coarse))),
+    Metric("seam-energy", "lower", 0, _INF, True, 0, _plain(_seams)),
+    Metric("cell-auroc", "higher", 0, 1, True, 0, _plain(_cell_auroc), True),
+    Metric("iou", "higher", 0, 1, True, 0, _inside(iou), True),
+    Metric("area-iou", "higher", 0, 1, True, 0, _plain(_area_iou), True),
+    Metric("concentration", "higher", 0, 1, True, 0, _inside(concentration), True),
     _ENERGY,
     _matched(_ENERGY),
-    Metric("pointing-game", "higher", 0, 1, True, 0, partial(_inside, metric=pointing_game), True),
+    Metric("pointing-game", "higher", 0, 1, True, 0, _inside(pointing_game), True),
 )
 
 

@@ -1,18 +1,25 @@
-"""Deletion, insertion, pixel flipping and IROF: one walk along the map's ranking, read as an area."""
+"""What the model says when pixels go in the order of the map.
+
+Deletion, insertion, pixel flipping, IROF: one walk along the ranking, read as an area. Half deletion: half of every
+cell goes. Monotonicity correlation: groups of equal rank go alone.
+"""
 
 from __future__ import annotations
 
 from typing import Literal, cast
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from usu.forward import Model
+from usu import _checks as check
+from usu.forward import Engine, Model
 from usu.forward.calls import Link, Target
-from usu.forward.fills import Fill, filled
+from usu.forward.fills import Fill, apply, filled
 from usu.metrics import quantus_compat
 from usu.metrics.maps import dense_cells, group_means, ranking
-from usu.metrics.passes import Measured, area, cuts, prepared, walk
-from usu.types import Array
+from usu.metrics.passes import Measured, area, cuts, one_target, prepared, walk
+from usu.types import Array, NDArray
 
 #: Of deletion and insertion, as functions and in tables: few, because tables have many maps.
 STEPS = 8
@@ -147,3 +154,115 @@ def irof(
     else:
         value = 1 - area(ratios.clamp(0, 1), torch.arange(count + 1).double() / count)
     return Measured(value, len(values) + spent, values.numpy())
+
+
+def half_deletion(
+    pixel_map: Array, image: Array, model: Model, cells: Array | tuple[int, int], target: Target = None, *,
+    fill: Fill = "mean", link: Link = "probability", generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
+    """drop(top half of every cell filled) - drop(bottom half filled) = g(bottom filled) - g(top filled).
+
+    Both images lose the same number of pixels in every cell, so only what the map says inside of cells plays a part.
+    Of an odd number of pixels the middle one belongs to neither half.
+
+    Guarantees:
+        Higher is better, 0 is chance. In [-1, 1] for probabilities. Only the order inside each cell matters: any
+        increasing transformation of the map, even another one for each cell, leaves the value as it is. 2 evaluations,
+        one more if ``target`` is None. ``curve`` holds g(top filled) and g(bottom filled).
+
+    >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
+    >>> image = torch.tensor([[[1.0, 3.0, 5.0, 5.0]]])
+    >>> half_deletion(image[0], image, total, (1, 2), 0, fill=0, link="logit").value  # 11 - 1 - (11 - 3) of cell 0
+    2.0
+    """
+    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    keep = ~halves(field, *dense_cells(cells, tuple(field.shape)), generator).to(image.device)
+    hidden = filled(image, fill)
+    values = one_target(asked.evaluate(image, 2, lambda rows: apply(image, hidden, keep[rows])))
+    return Measured(float(values[1] - values[0]), len(values) + spent, values.numpy())
+
+
+def halves(field: Tensor, labels: Tensor, count: int, generator: torch.Generator | int) -> Tensor:
+    """(2, H, W) booleans: the top half of every cell's pixels, and the bottom half.
+
+    >>> field, labels = torch.tensor([[0.3, 0.9, 0.1, 0.2]]), torch.tensor([[0, 0, 0, 1]])
+    >>> halves(field, labels, 2, 0).tolist()
+    [[[False, True, False, False]], [[False, False, True, False]]]
+    """
+    order, cell = ranking(field, generator), labels.flatten()
+    order = order[cell[order].argsort(stable=True)]  # cell by cell, the most relevant pixel of each first
+    sizes = torch.bincount(cell, minlength=count)
+    place = torch.arange(len(cell)) - (sizes.cumsum(0) - sizes)[cell[order]]
+    size = sizes[cell[order]]
+    result = torch.empty(2, len(cell), dtype=torch.bool)
+    result[:, order] = torch.stack([place < size // 2, place >= size - size // 2])
+    return result.reshape(2, *field.shape)
+
+
+def monotonicity_correlation(
+    pixel_map: Array, image: Array, model: Model, target: Target = None, *,
+    fill: Fill | quantus_compat.QuantusFill | None = None, steps: int = 32, samples: int = 1,
+    compat: Literal["quantus"] | None = None, link: Link = "probability", generator: torch.Generator | int = 0,
+) -> Measured:  # fmt: skip
+    """Spearman's correlation of |attribution| with (g(image) - g(image with the group filled))², over groups.
+
+    Do pixels with more attribution matter more (Nguyen and Martínez, 2020)? The groups are ``steps`` runs of
+    consecutive ranks of |attribution|, of equal size to a pixel; each is filled alone, and stands for its mean
+    |attribution|. Fill None is ``"mean"``, and ``"uniform"`` with ``compat``.
+
+    Args:
+        samples: random fills per group, whose squared changes are averaged; only ``"uniform"`` has more than one.
+
+    Guarantees:
+        Higher is better. In [-1, 1]. 0 where no correlation exists, for a constant map or a model that sees no
+        difference (Quantus raises on both). Multiplying the map by any number but 0 changes nothing.
+        ``steps · samples + 1`` evaluations, one more if ``target`` is None. ``curve`` holds the mean squared changes,
+        the group of least attribution first.
+
+    >>> squares = lambda batch: batch.square().sum((1, 2, 3))[:, None]
+    >>> image = torch.tensor([[[1.0, 3.0, 2.0]]])
+    >>> monotonicity_correlation(-image[0], image, squares, 0, fill=0, steps=3, link="logit").value
+    1.0
+    """
+    quantus = quantus_compat.wanted(compat)
+    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    if check.whole_number("samples", samples, least=1) > 1 and not (quantus and fill in (None, "uniform")):
+        raise ValueError(f"`samples` must be 1 but for compat='quantus' with fill='uniform'; got {samples}.")
+    if quantus:
+        how = "uniform" if fill is None else fill
+        groups, attributions, hidden = quantus_compat.groups(pixel_map, image, steps, samples, how, generator)
+    else:
+        sizes = cuts(field.numel(), steps, least=2).diff()
+        groups = torch.empty(field.numel(), dtype=torch.int64)
+        groups[ranking(field.abs(), generator).flip(0)] = torch.arange(steps).repeat_interleave(sizes)
+        attributions = group_means(field.abs().flatten(), groups, steps).numpy()
+        hidden = filled(image, "mean" if fill is None else cast(Fill, fill))
+    changes = _changes(asked, image, hidden, groups, steps, samples).numpy()
+    return Measured(spearman(attributions, changes), steps * samples + 1 + spent, changes)
+
+
+def _changes(engine: Engine, image: Tensor, hidden: Tensor, groups: Tensor, steps: int, samples: int) -> Tensor:
+    """Mean squared change (steps,) when each group is filled alone; ``hidden``: an image, or a number per variant."""
+    layers = image.numel() // len(groups), -1, image.shape[-1]
+    group, shown = groups.to(image.device).reshape(layers[1:]), image.reshape(layers)
+    # the last variant is the image itself: a group that no value has
+    which = torch.cat([torch.arange(steps).repeat_interleave(samples), torch.tensor([steps])]).to(image.device)
+    if hidden.ndim == 1:
+        each = torch.cat([hidden, hidden[:1]])[:, None, None, None]
+    else:
+        each = hidden.reshape(layers).expand(len(which), *shown.shape)
+
+    def build(rows: slice) -> Tensor:
+        return apply(shown, each[rows], group != which[rows, None, None]).reshape(-1, *image.shape)
+
+    values = one_target(engine.evaluate(image, len(which), build))
+    return (values[:-1] - values[-1]).square().reshape(steps, samples).mean(1)
+
+
+def spearman(a: NDArray, b: NDArray) -> float:
+    """The correlation of the ranks; 0 where it does not exist."""
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0
+    from scipy.stats import spearmanr
+
+    return min(1.0, max(-1.0, float(spearmanr(a, b).statistic)))  # its rounding may leave the interval

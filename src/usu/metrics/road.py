@@ -1,20 +1,30 @@
-"""ROAD (Rong et al., 2022): remove pixels without leaving a trace of where they were, and debias by both orders."""
+"""ROAD (Rong et al., 2022): remove pixels without leaving a trace of where they were, and debias by both orders.
+
+`noisy_linear` fills the holes: missing pixels become what their neighbours say, and a little noise, so that a removed
+region leaves neither an edge nor its shape behind. Its equations are solved by conjugate gradients with one multigrid
+V-cycle as preconditioner: about ten steps whatever the size of the holes, in memory a few times the image's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Model
 from usu.forward.calls import Link, Target
-from usu.metrics.imputation import noisy_linear
 from usu.metrics.maps import ranking
 from usu.metrics.passes import Measured, one_target, prepared
-from usu.types import Array
+from usu.types import Array, ArrayT, NDArray
+
+#: Stop when the next correction is smaller than this share of the channel's range.
+_TOLERANCE = 1e-5
+_MOST_STEPS = 200
 
 
 def road(
@@ -74,3 +84,222 @@ def road(
     means = curve.mean(1).tolist()
     value = (means[1] - means[0]) / 2 if order == "both" else means[0]
     return Measured(value, len(removed) + spent, (curve if order == "both" else curve[0]).numpy())
+
+
+def noisy_linear(image: ArrayT, keep: Array, *, noise: float = 0.01, generator: torch.Generator | int = 0) -> ArrayT:
+    """Every missing pixel is the mean of its 8 neighbours, direct ones 1/6, diagonal ones 1/12; then noise is added.
+
+    12 x_i = Σ_direct 2 x_j + Σ_diagonal x_j for every missing i; at the border, over the neighbours there are.
+
+    Args:
+        keep: (H, W) booleans, True where the pixel is known; at least one.
+        noise: its standard deviation, in the units of the image.
+
+    Guarantees:
+        Known pixels are untouched. Without noise every missing pixel lies between the smallest and the largest known
+        value of its channel, and within 1e-4 of their distance of the exact solution (in images at least 8 pixels
+        high and wide). The noise of a missing pixel does not depend on which others are missing.
+
+    >>> noisy_linear(np.array([[0.0, 9.0, 9.0, 3.0]]), np.array([[True, False, False, True]]), noise=0).round(3)
+    array([[0., 1., 2., 3.]])
+    """
+    given = check.as_tensor("image", image)
+    if given.ndim not in (2, 3):
+        raise ValueError(f"`image` must be C x H x W or H x W; got {check.shape(given)}.")
+    check.finite("image", given)
+    known = check.any_tensor("keep", keep).cpu()
+    if known.dtype != torch.bool or known.shape != given.shape[-2:]:
+        size = " x ".join(map(str, given.shape[-2:]))
+        raise ValueError(f"`keep` must hold one boolean per pixel ({size}); got {check.shape(known)} of {known.dtype}.")
+    if not bool(known.any()):
+        raise ValueError("`keep` must keep at least one pixel; got none.")
+    check.real_number("noise", noise, least=0)
+
+    result = given.detach().cpu().to(torch.promote_types(given.dtype, torch.float32)).numpy().copy()
+    missing = ~known.numpy()
+    if missing.any():
+        solved = _harmonic(result.reshape(-1, *missing.shape), missing).reshape(result.shape)
+        if noise:
+            source = check.generator("generator", generator)
+            drawn = torch.randn(result.shape, generator=source, device=source.device).cpu().numpy()
+            solved += np.multiply(drawn, np.float32(noise), out=drawn)
+        np.copyto(result, solved, where=missing)
+    return check.like_input(image)(torch.from_numpy(result).to(given))  # type: ignore[no-any-return]
+
+
+def _harmonic(pixels: NDArray, missing: NDArray) -> NDArray:
+    """(C, H, W) with the missing pixels solved for. Single precision, in units of each channel's known range."""
+    known = ~missing
+    low = pixels.min((1, 2), keepdims=True, where=known, initial=np.inf)
+    span = pixels.max((1, 2), keepdims=True, where=known, initial=-np.inf) - low
+    span[span == 0] = 1
+    start = _first_guess(((pixels - low) / span).astype(np.float32, copy=False), known)
+    grids = list(_grids(missing, len(pixels)))
+    fine = grids[0]
+    r, z = fine.r, fine.z
+    x = fine.padded(start)
+    np.negative(fine.laplacian(x), out=r)
+    _precondition(grids)
+    p, product = z.copy(), float(np.vdot(r, z))
+    for _ in range(_MOST_STEPS):
+        if max(float(z.max()), -float(z.min())) < _TOLERANCE:
+            break
+        q = fine.laplacian(p)
+        step = np.float32(product / float(np.vdot(p, q)))
+        q *= step
+        r -= q
+        x += np.multiply(p, step, out=q)
+        _precondition(grids)
+        before, product = product, float(np.vdot(r, z))
+        p *= np.float32(product / before)
+        p += z
+    else:
+        raise ArithmeticError(f"`image` must let the imputation converge; got none in {_MOST_STEPS} steps.")
+    x += z
+    # the exact solution is a mean of means: it cannot leave the known range
+    np.clip(x, 0, 1, out=x)
+    solved: NDArray = fine.unpadded(x) * span + low
+    return solved
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """The equations on one grid, and room to solve them in. A field is (C, L): images flattened with a zero margin.
+
+    The weights 1 2 1 / 2 4 2 / 1 2 1 are those of the equation with a 4 in the middle, which cancels: small whole
+    numbers, so that nothing is lost to rounding, and a product of two passes along the sides. All work is done in
+    place: fresh memory costs more than the sums.
+    """
+
+    size: tuple[int, int]
+    #: Height and width with the margin, even.
+    padded_size: tuple[int, int]
+    #: 1 where a pixel is missing.
+    missing: NDArray
+    #: The sum of the weights inside the image, where missing.
+    weight: NDArray
+    #: 1 / diagonal, where missing: one Jacobi step damps what only this grid sees to a third.
+    jacobi: NDArray
+    #: 1 / sum of the weights, where missing: for going to the coarser grid and back.
+    blend: NDArray
+    #: Given r, `_precondition` makes z.
+    r: NDArray
+    z: NDArray
+    _scratch: tuple[NDArray, NDArray]
+
+    def spread(self, field: NDArray) -> NDArray:
+        """The weighted sum around every pixel, in scratch memory; the margin holds nothing of meaning."""
+        width = self.padded_size[1]
+        one, two = self._scratch
+        np.add(field[:, width:], field[:, :-width], out=one[:, width:])
+        np.add(one[:, 2 * width :], one[:, width:-width], out=two[:, 2 * width :])
+        np.add(two[:, 2 * width + 1 :], two[:, 2 * width : -1], out=one[:, 2 * width + 1 :])
+        np.add(one[:, 2 * width + 2 :], one[:, 2 * width + 1 : -1], out=two[:, width + 1 : -width - 1])
+        return two
+
+    def laplacian(self, field: NDArray) -> NDArray:
+        """12 x_i - Σ 2 x_j - Σ x_j at missing pixels, 0 elsewhere; in scratch memory."""
+        around = self.spread(field)
+        around *= self.missing
+        return np.subtract(np.multiply(self.weight, field, out=self._scratch[0]), around, out=around)
+
+    def residual(self) -> NDArray:
+        """r - A z, in scratch memory."""
+        done = self.laplacian(self.z)
+        return np.subtract(self.r, done, out=done)
+
+    def padded(self, image: NDArray) -> NDArray:
+        """(C, h, w) as a field."""
+        field = np.zeros((len(image), *self.padded_size), image.dtype)
+        field[:, 1 : 1 + self.size[0], 1 : 1 + self.size[1]] = image
+        return field.reshape(len(image), -1)
+
+    def unpadded(self, field: NDArray) -> NDArray:
+        """The way back: (C, h, w)."""
+        return self._inside(field)[:, : self.size[0], : self.size[1]]
+
+    def restrict(self, coarser: _Grid) -> None:
+        """What is left becomes the coarser grid's r: the transpose of `prolong`."""
+        left = self.residual()
+        left *= self.blend
+        around = self._inside(self.spread(left))
+        rows = around[:, 0::2] + around[:, 1::2]
+        below = coarser.r.reshape(-1, *coarser.padded_size)[:, 1 : 1 + coarser.size[0], 1 : 1 + coarser.size[1]]
+        np.add(rows[..., 0::2], rows[..., 1::2], out=below)
+        np.multiply(coarser.r, coarser.missing, out=coarser.r)
+
+    def prolong(self, coarser: _Grid) -> None:
+        """The coarser grid's z is added to ours: every value to its 2 x 2 pixels, smoothed, which is bilinear."""
+        values = coarser.unpadded(coarser.z).repeat(2, axis=2)
+        target = self._inside(self._scratch[1])
+        target[:, 0::2] = values
+        target[:, 1::2] = values
+        field = self._scratch[1].reshape(-1, *self.padded_size)
+        field[:, [0, -1]] = 0
+        field[:, :, [0, -1]] = 0
+        around = self.spread(self._scratch[1])
+        around *= self.blend
+        np.add(self.z, around, out=self.z)
+
+    def _inside(self, field: NDArray) -> NDArray:
+        return field.reshape(-1, *self.padded_size)[:, 1:-1, 1:-1]
+
+
+def _grids(missing: NDArray, channels: int) -> Iterator[_Grid]:
+    """From fine to coarse. A coarse cell is missing where all its pixels are; smaller gaps are left to the smoother."""
+    while True:
+        height, width = missing.shape
+        even = height + height % 2, width + width % 2
+        padded = even[0] + 2, even[1] + 2
+        gap = np.zeros(padded, np.float32)
+        gap[1 : 1 + height, 1 : 1 + width] = missing
+        gap = gap.ravel()
+        inside = _weights((height, width), padded)
+        r, z, *scratch = np.zeros((4, channels, gap.size), np.float32)
+        yield _Grid(
+            (height, width), padded, gap, gap * inside, gap / np.maximum(inside - 4, 1),
+            gap / np.maximum(_weights(even, padded), 1), r, z, (scratch[0], scratch[1]),
+        )  # fmt: skip
+        whole = np.ones(even, bool)
+        whole[:height, :width] = missing
+        missing = whole[0::2, 0::2] & whole[1::2, 0::2] & whole[0::2, 1::2] & whole[1::2, 1::2]
+        if max(height, width) <= 2 or not missing.any():
+            return
+
+
+def _weights(size: tuple[int, int], padded: tuple[int, int]) -> NDArray:
+    """How much of the weights lies inside an image of ``size``, around each of its pixels; flattened."""
+    sides = []
+    for length, whole in zip(size, padded, strict=True):
+        inside = np.zeros(whole + 2, np.float32)
+        inside[2 : 2 + length] = 1
+        sides.append(inside[:-2] + 2 * inside[1:-1] + inside[2:])
+    return np.outer(*sides).ravel()
+
+
+def _precondition(grids: list[_Grid]) -> None:
+    """z ≈ A⁻¹ r: smooth, solve what is left on the coarser grid, smooth. Symmetric, as conjugate gradients ask."""
+    grid, *coarser = grids
+    np.multiply(grid.jacobi, grid.r, out=grid.z)
+    if coarser:
+        grid.restrict(coarser[0])
+        _precondition(coarser)
+        grid.prolong(coarser[0])
+    for _ in range(1 if coarser else 4):
+        left = grid.residual()
+        left *= grid.jacobi
+        np.add(grid.z, left, out=grid.z)
+
+
+def _first_guess(pixels: NDArray, known: NDArray) -> NDArray:
+    """Missing pixels from the same image at half the size, where fewer are missing."""
+    if known.all():
+        return pixels
+    height, width = known.shape
+    even = np.zeros((1 + len(pixels), height + height % 2, width + width % 2), np.float32)
+    even[0, :height, :width] = known
+    np.multiply(pixels, known, out=even[1:, :height, :width])
+    rows = even[:, 0::2] + even[:, 1::2]
+    sums = rows[..., 0::2] + rows[..., 1::2]
+    half = _first_guess(sums[1:] / np.maximum(sums[0], 1), sums[0] > 0)
+    return np.where(known, pixels, half.repeat(2, axis=1).repeat(2, axis=2)[:, :height, :width])

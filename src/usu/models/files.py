@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from usu.errors import ModelLoadError, UsuError
+from usu.errors import ModelLoadError, UsuError, first_line
 from usu.forward.onnx import OnnxModel, from_onnx
-from usu.models.load import Loaded, Prepare, first_line, imagenet_classes, load_weights
-from usu.models.pictures import Geometry, Preparation
+from usu.models.load import Loaded, imagenet_classes, load_weights
+from usu.models.pictures import Geometry, Preparation, Prepare
 from usu.types import NDArray
 
 
@@ -50,7 +50,7 @@ def from_python(name: str, weights: str | None = None) -> Loaded:
         raise ModelLoadError(f"`weights` must go with an nn.Module; {name} returned {type(model).__name__}.")
     if isinstance(result, Loaded):
         return result
-    return Loaded(name, model, Preparation() if prepare is None else _with_geometry(prepare))
+    return Loaded(name, model, Preparation() if prepare is None else with_geometry(prepare))
 
 
 def _ran(name: str, code: Callable[[], Any]) -> Any:
@@ -78,7 +78,9 @@ def _imported(path: Path) -> Any:
     return module
 
 
-def _with_geometry(prepare: Callable[[NDArray], Any]) -> Prepare:
+def with_geometry(prepare: Callable[[NDArray], Any]) -> Prepare:
+    """A function that returns an input alone, as one that also says where it sits: over the whole picture."""
+
     def prepared(pixels: NDArray) -> tuple[Tensor, Geometry]:
         made = prepare(pixels)
         tensor, geometry = made if isinstance(made, tuple) else (made, None)

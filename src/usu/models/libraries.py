@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 import torch
 
-from usu.errors import MissingExtraError, ModelLoadError
-from usu.models.load import Loaded, first_line, imagenet_classes, load_weights
+from usu.errors import MissingExtraError, ModelLoadError, first_line
+from usu.models.load import Loaded, imagenet_classes, load_weights
 from usu.models.pictures import IMAGENET_MEAN, IMAGENET_STD, Preparation, Resample
 
 #: Pillow's numbers for its filters, as they stand in transformers' preprocessor files.
@@ -41,15 +41,18 @@ def from_torchvision(name: str, weights: str | None = None) -> Loaded:
     # a file says nothing of its preprocessing; the architecture's first recipe has the right size
     recipe = offered.DEFAULT if weights is None else next(iter(offered))
     model = _filled(f"torchvision:{name}", weights, lambda own: models.get_model(name, weights=recipe if own else None))
-    steps = recipe.transforms()
-    preparation = Preparation(
+    return Loaded(f"torchvision:{name}", model.eval(), torchvision_preparation(recipe.transforms()), imagenet_classes())
+
+
+def torchvision_preparation(steps: Any) -> Preparation:
+    """What torchvision's own transforms for classification do: ``weights.transforms()``."""
+    return Preparation(
         crop=(int(steps.crop_size[0]),) * 2,
         resize=int(steps.resize_size[0]),
         mean=tuple(steps.mean),
         std=tuple(steps.std),
         resample=steps.interpolation.value,
     )
-    return Loaded(f"torchvision:{name}", model.eval(), preparation, imagenet_classes())
 
 
 def from_timm(name: str, weights: str | None = None) -> Loaded:
@@ -65,19 +68,23 @@ def from_timm(name: str, weights: str | None = None) -> Loaded:
         close = ", ".join(difflib.get_close_matches(name, timm.list_models(), n=5)) or "see timm.list_models()"
         raise ModelLoadError(f"`model` must be a model that timm knows; got {name!r}. Close are: {close}.")
     model = _filled(f"timm:{name}", weights, lambda own: timm.create_model(name, pretrained=own))
+    classes = imagenet_classes() if getattr(model, "num_classes", None) == 1000 else None
     config: dict[str, Any] = resolve_model_data_config(model)  # type: ignore[no-untyped-call]
+    return Loaded(f"timm:{name}", model.eval(), timm_preparation(config), classes)
+
+
+def timm_preparation(config: dict[str, Any]) -> Preparation:
+    """What timm's data config says: ``timm.data.resolve_model_data_config(model)``."""
     _, height, width = config["input_size"]
     # "squash" ignores the aspect; "border" would pad, which only zooms out a little compared with the centre
     squash = config.get("crop_mode") == "squash"
-    preparation = Preparation(
+    return Preparation(
         crop=(height, width),
         resize=None if squash else math.floor(min(height, width) / config["crop_pct"]),
         mean=tuple(config["mean"]),
         std=tuple(config["std"]),
         resample=config["interpolation"] if config["interpolation"] != "random" else "bilinear",
     )
-    classes = imagenet_classes() if getattr(model, "num_classes", None) == 1000 else None
-    return Loaded(f"timm:{name}", model.eval(), preparation, classes)
 
 
 def from_transformers(folder: str, weights: str | None = None) -> Loaded:
@@ -109,7 +116,11 @@ def processor_preparation(folder: Path, default: tuple[int, int]) -> Preparation
     file = folder / "preprocessor_config.json"
     if not file.is_file():
         return Preparation(crop=default, resize=None)
-    settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return processor_settings(json.loads(file.read_text(encoding="utf-8")), default, file.name)
+
+
+def processor_settings(settings: dict[str, Any], default: tuple[int, int], name: str) -> Preparation:
+    """What an image processor with these settings does; ``name`` is what an error calls it."""
     size = settings.get("size", default)
     resize = int(size["shortest_edge"]) if isinstance(size, dict) and "shortest_edge" in size else None
     crop = _pair(settings.get("crop_size") or (resize if resize is not None else size))
@@ -118,17 +129,17 @@ def processor_preparation(folder: Path, default: tuple[int, int]) -> Preparation
         resize = int(resize / (settings["crop_pct"] or 1)) if resize < 384 else None
     elif resize is None and settings.get("do_center_crop") and _pair(size) != crop:
         raise ModelLoadError(
-            f"{file.name} asks to squeeze pictures to {_pair(size)} and then to crop {crop}, which is not supported. "
+            f"{name} asks to squeeze pictures to {_pair(size)} and then to crop {crop}, which is not supported. "
             "Pass the model as 'file.py:function' with a prepare function of its own."
         )
     normalised = settings.get("do_normalize", True)
-    name = _FILTERS.get(settings.get("resample", 2), "bilinear")
+    method = _FILTERS.get(settings.get("resample", 2), "bilinear")
     return Preparation(
         crop=crop,
         resize=resize,
         mean=tuple(settings.get("image_mean", IMAGENET_MEAN)) if normalised else (0.0,) * 3,
         std=tuple(settings.get("image_std", IMAGENET_STD)) if normalised else (1.0,) * 3,
-        resample=next(known for known in get_args(Resample) if known == name),
+        resample=next(known for known in get_args(Resample) if known == method),
     )
 
 

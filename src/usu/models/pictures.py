@@ -9,10 +9,11 @@ from __future__ import annotations
 import glob
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -48,18 +49,11 @@ class Picture:
     pixels: NDArray
     #: Height and width of the file's picture, upright.
     size: tuple[int, int]
-    #: Pillow's name for what the file holds: ``"RGB"``, ``"L"``, ``"P"``, ``"I;16"``, ``"CMYK"``, ...
-    mode: str
 
     @property
     def unit(self) -> NDArray:
         """The pixels as float32 in [0, 1], as segmenters want them."""
         return np.asarray(self.pixels.astype(np.float32) / np.float32(255))
-
-    @property
-    def reduced(self) -> bool:
-        """Whether ``pixels`` is a smaller working copy."""
-        return tuple(self.pixels.shape[:2]) != self.size
 
 
 def read(path: str | Path, *, longest: int | None = 4096) -> Picture:
@@ -89,12 +83,10 @@ def decode(data: bytes, *, longest: int | None = 4096, most: int | None = None) 
     Raises:
         UnreadablePictureError: in one sentence, if they are damaged, too many, or no picture.
     """
-    import io
-
-    return _decoded(Path("that was sent"), io.BytesIO(data), longest, most=most)
+    return _decoded(Path("that was sent"), BytesIO(data), longest, most=most)
 
 
-def _decoded(path: Path, source: Path | IO[bytes], longest: int | None, *, most: int | None) -> Picture:
+def _decoded(path: Path, source: Path | BytesIO, longest: int | None, *, most: int | None) -> Picture:
     """What `read` and `decode` share; ``path`` is what sentences call it."""
     from PIL import Image, UnidentifiedImageError
 
@@ -111,24 +103,29 @@ def _decoded(path: Path, source: Path | IO[bytes], longest: int | None, *, most:
                 return _upright(path, image, longest)
         except UnreadablePictureError:
             raise
-        except UnidentifiedImageError:
-            raise UnreadablePictureError(path, "it is not a picture in a known format", "Convert it to PNG.") from None
-        except Image.DecompressionBombError as error:
-            raise UnreadablePictureError(path, "it has too many pixels to open safely", "Shrink it first.") from error
-        except MemoryError as error:
-            raise UnreadablePictureError(path, "it does not fit into memory", "Shrink it first.") from error
-        except PermissionError as error:
-            raise UnreadablePictureError(path, "permission was denied", "Check who may read the file.") from error
         except Exception as error:  # decoders raise whatever they like: SyntaxError, struct.error, zlib.error, ...
-            reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-            raise UnreadablePictureError(path, f"it cannot be decoded ({reason})", "Is it complete?") from error
+            what = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            reasons = {
+                UnidentifiedImageError: ("it is not a picture in a known format", "Convert it to PNG."),
+                Image.DecompressionBombError: ("it has too many pixels to open safely", "Shrink it first."),
+                MemoryError: ("it does not fit into memory", "Shrink it first."),
+                PermissionError: ("permission was denied", "Check who may read the file."),
+                Exception: (f"it cannot be decoded ({what})", "Is it complete?"),
+            }
+            reason = next(told for kind, told in reasons.items() if isinstance(error, kind))
+            raise UnreadablePictureError(path, *reason) from error
+
+
+def taken(image: Image.Image, *, longest: int | None = 4096) -> Picture:
+    """As `read`, of a Pillow image that is open already."""
+    return _upright(Path(getattr(image, "filename", "") or "picture"), image.copy(), longest)
 
 
 def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     """Decode, convert, shrink, turn: in the order that needs the least memory."""
     from PIL import Image, ImageOps
 
-    mode, (width, height) = image.mode, image.size
+    width, height = image.size
     scale = 1.0 if longest is None else min(1.0, longest / max(width, height))
     small = (max(1, round(width * scale)), max(1, round(height * scale)))
     if small != image.size:
@@ -145,7 +142,7 @@ def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     rgb.info = {}
     rgb.getexif()[_ORIENTATION_TAG] = orientation
     ImageOps.exif_transpose(rgb, in_place=True)
-    return Picture(path, np.array(rgb), (width, height) if orientation in (5, 6, 7, 8) else (height, width), mode)
+    return Picture(path, np.array(rgb), (width, height) if orientation in (5, 6, 7, 8) else (height, width))
 
 
 def _rgb(path: Path, image: Image.Image) -> Image.Image:
@@ -234,6 +231,10 @@ class Geometry:
         return cls(picture, (0.0, 0.0, float(picture[0]), float(picture[1])), input)
 
 
+#: Pixels (H, W, 3), uint8 or float in [0, 1], to the model's input (C, h, w) and where that sits in the picture.
+Prepare: TypeAlias = Callable[[NDArray], tuple[Tensor, Geometry]]
+
+
 @dataclass(frozen=True)
 class Preparation:
     """Resize, crop the centre, normalise: (pixel / 255 - mean) / std, as most image classifiers want it.
@@ -250,7 +251,7 @@ class Preparation:
 
     def __call__(self, pixels: NDArray) -> tuple[Tensor, Geometry]:
         """Pixels (H, W, 3), uint8 or float in [0, 1], to (3, h, w) in float32 and its place in the picture."""
-        whole = _bytes(pixels)
+        whole = as_bytes(pixels)
         geometry = self.geometry(whole.shape[:2])
         scaled = torch.from_numpy(_cut(whole, geometry, self.resample)).permute(2, 0, 1).float() / 255
         mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
@@ -305,6 +306,12 @@ def place(values: Array, geometry: Geometry, *, size: tuple[int, int] | None = N
     return out.numpy()
 
 
+def prepared(picture: Picture, prepare: Prepare) -> tuple[Tensor, Geometry, NDArray]:
+    """The model's input, how it sits in the picture, and the same part as a person sees it."""
+    tensor, geometry = prepare(picture.pixels)
+    return tensor, geometry, seen(picture.unit, geometry)
+
+
 def seen(unit: NDArray, geometry: Geometry) -> NDArray:
     """The part of a picture (H x W x 3 in [0, 1]) that the model sees, at the size it sees it."""
     cut = _cut(np.rint(255 * unit).astype(np.uint8), geometry, "bicubic")
@@ -328,7 +335,7 @@ def _whole(low: float, high: float) -> tuple[int, int]:
     return start, start + 1
 
 
-def _bytes(pixels: NDArray) -> NDArray:
+def as_bytes(pixels: NDArray) -> NDArray:
     """Eight bits, because that is what networks were trained on and what Pillow resizes fast."""
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.size == 0:
         got = " x ".join(map(str, pixels.shape)) if isinstance(pixels, np.ndarray) else type(pixels).__name__

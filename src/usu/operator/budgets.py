@@ -1,4 +1,4 @@
-"""Budgets: how much of the total mass every cell receives."""
+"""How much mass a cell receives (budgets), and the most that one of its pixels may have (the ceiling)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,8 @@ def budgeted(mass: Tensor, field: Tensor, cells: Partition, budget: Literal["cel
     weight = sizes.double().expand_as(mass) if soft.prior == "area" else mass
     # the largest importance that has any weight, so that a cold Λ cannot underflow everywhere at once
     alive = importance.detach().where(weight.detach() != 0, -torch.inf).amax(1, keepdim=True)
-    weight = weight * ((importance - alive) * _over(soft.temperature, torch.float64)).clamp(max=0).exp()
+    below = (importance - alive) * _over(soft.temperature, torch.float64)
+    weight = weight * below.where(below <= 0, 0).exp()  # not clamp: versions of torch differ in its slope at 0
     norm = weight.sum(1, keepdim=True)
     redistributed = mass.sum(1, keepdim=True) * (weight / norm.where(norm != 0, 1))
     return (1 - hybrid.gamma) * mass + hybrid.gamma * redistributed
@@ -125,3 +126,33 @@ def budgeted(mass: Tensor, field: Tensor, cells: Partition, budget: Literal["cel
 def _over(temperature: float, dtype: torch.dtype) -> float:
     """1 / temperature, not more than ``dtype`` can hold: zero times it stays zero."""
     return min(1 / temperature, torch.finfo(dtype).max)
+
+
+def at_ceiling(logits: Tensor, cells: Partition, gain: float) -> Tensor:
+    """Which pixels sit at the ceiling gain / n_k when a cell's shares are filled up like water.
+
+    With the pixels of a cell in falling order and m of them at the ceiling, the others may be scaled up to hold the
+    rest if and only if n_k <= gain · (m + Σ_{rank >= m} exp(logit - logit_m)). The smallest such m is found by
+    bisection, for all cells at once. A logit of inf is full in any case, one of -inf never is.
+    """
+    labels = cells.labels().flatten()
+    flat = logits.flatten(1)
+    falling = flat.argsort(1, descending=True)
+    by_cell = labels[falling].argsort(dim=1, stable=True)
+    order = falling.gather(1, by_cell)
+    first = cells.sizes.cumsum(0) - cells.sizes
+    position = torch.arange(flat.shape[1], device=flat.device).expand_as(flat) - first[labels[order]]
+    rank = torch.zeros_like(position).scatter(1, order, position).reshape(logits.shape)
+
+    low = cells.total(logits == torch.inf).long()
+    high = cells.sizes.expand_as(low)
+    for _ in range(int(cells.sizes.max()).bit_length() + 1):
+        middle = (low + high) // 2
+        rest = logits.masked_fill(rank < cells.spread(middle), -torch.inf)
+        top = cells.peak(rest)
+        top = top.where(top.isfinite(), 0)
+        held = middle + cells.total((rest - cells.spread(top)).exp())
+        enough = (gain * held >= cells.sizes) | (middle >= cells.sizes)
+        low, high = low.where(enough, middle + 1), middle.where(enough, high)
+        low = torch.minimum(low, high)
+    return rank < cells.spread(high)

@@ -31,9 +31,6 @@ class Partition(Protocol):
     def lattice(self) -> tuple[int, ...]:
         """The shape of the lattice."""
 
-    def masses(self, densities: Tensor) -> Tensor:
-        """Density times pixels of each cell."""
-
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
 
@@ -75,40 +72,30 @@ class Grid:
 
     def __init__(self, grid: tuple[int, int], lattice: tuple[int, int], device: torch.device) -> None:
         self.grid = grid
-        self._lattice = lattice
+        self.lattice = lattice
         self._device = device
         #: The width of all columns where it is one; then views do what indices do, faster.
         self._width = lattice[1] // grid[1] if lattice[1] % grid[1] == 0 else None
 
     @cached_property
     def _row(self) -> Tensor:
-        return interval_of(self._lattice[0], self.grid[0], self._device)
+        return interval_of(self.lattice[0], self.grid[0], self._device)
 
     @cached_property
     def _column(self) -> Tensor:
-        return interval_of(self._lattice[1], self.grid[1], self._device)
+        return interval_of(self.lattice[1], self.grid[1], self._device)
 
     @cached_property
     def sizes(self) -> Tensor:
         """Pixels per cell."""
         heights, widths = (
-            torch.tensor(_lengths(n, k), device=self._device) for n, k in zip(self._lattice, self.grid, strict=True)
+            torch.tensor(_lengths(n, k), device=self._device) for n, k in zip(self.lattice, self.grid, strict=True)
         )
         return (heights[:, None] * widths).flatten()
-
-    @property
-    def lattice(self) -> tuple[int, ...]:
-        """The shape of the lattice."""
-        return self._lattice
 
     def labels(self) -> Tensor:
         """The cell of each pixel, row by row."""
         return self._row[:, None] * self.grid[1] + self._column
-
-    def masses(self, densities: Tensor) -> Tensor:
-        """Density times pixels of each cell."""
-        height, rest = divmod(self._lattice[0], self.grid[0])
-        return densities * (self.sizes if rest or self._width is None else height * self._width)
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
@@ -118,13 +105,13 @@ class Grid:
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64."""
         parts = [self._sums(_rows(field, band).double()) for band in self._bands(field)]
-        return torch.cat(parts, 1).flatten(1)
+        return torch.cat(parts, 1).reshape(len(field), -1)
 
     def peak(self, field: Tensor) -> Tensor:
         """Maximum over each cell."""
         field = field.detach()
         parts = [self._max_columns(_rows(field, band).amax(2)) for band in self._bands(field)]
-        return torch.cat(parts, 1).flatten(1)
+        return torch.cat(parts, 1).reshape(len(field), -1)
 
     def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
         """The softmax of each cell times its mass, a few coarse rows at a time so that the work stays in the cache."""
@@ -152,7 +139,7 @@ class Grid:
 
     def _bands(self, field: Tensor) -> Iterator[_Band]:
         """Runs of coarse rows of equal height."""
-        heights = _lengths(self._lattice[0], self.grid[0])
+        heights = _lengths(self.lattice[0], self.grid[0])
         per_row = field.shape[0] * field.shape[2]
         coarse = pixel = 0
         while coarse < len(heights):
@@ -199,7 +186,7 @@ class _Band(NamedTuple):
 
 def _rows(field: Tensor, band: _Band) -> Tensor:
     """The band as (batch, coarse rows, pixel rows of each, columns), a view."""
-    rows = field[:, band.pixel : band.pixel + band.number * band.height]
+    rows = field.narrow(1, band.pixel, band.number * band.height)
     return rows.view(len(field), band.number, band.height, -1)
 
 
@@ -214,25 +201,12 @@ class Labels:
     def __init__(self, labels: Tensor, cells: int) -> None:
         self._labels = labels
         self._flat = labels.flatten()
-        self._sizes = torch.bincount(self._flat, minlength=cells)
-
-    @property
-    def sizes(self) -> Tensor:
-        """Pixels per cell."""
-        return self._sizes
-
-    @property
-    def lattice(self) -> tuple[int, ...]:
-        """The shape of the lattice."""
-        return tuple(self._labels.shape)
+        self.lattice = tuple(labels.shape)
+        self.sizes = torch.bincount(self._flat, minlength=cells)
 
     def labels(self) -> Tensor:
         """The cell of each pixel."""
         return self._labels
-
-    def masses(self, densities: Tensor) -> Tensor:
-        """Density times pixels of each cell."""
-        return densities * self._sizes
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
@@ -240,25 +214,31 @@ class Labels:
 
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64, a chunk of pixels at a time."""
-        flat = field.flatten(1)
-        result = flat.new_zeros(flat.shape[0], len(self._sizes), dtype=torch.float64)
+        flat = field.reshape(len(field), -1)
+        result = flat.new_zeros(flat.shape[0], len(self.sizes), dtype=torch.float64)
         step = max(1, _CACHED_PIXELS // flat.shape[0])
         for start in range(0, flat.shape[1], step):
-            values, where = flat[:, start : start + step], self._flat[start : start + step]
+            where = self._flat[start : start + step]
+            values = flat.narrow(1, start, len(where))
             result = result.scatter_add(1, where.expand(values.shape), values.double())
         return result
 
     def peak(self, field: Tensor) -> Tensor:
         """Maximum over each cell."""
         flat = field.detach().flatten(1)
-        lowest = flat.new_full((flat.shape[0], len(self._sizes)), -torch.inf)
+        lowest = flat.new_full((flat.shape[0], len(self.sizes)), -torch.inf)
         return lowest.scatter_reduce(1, self._flat.expand(flat.shape), flat, "amax")
 
     def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
         """The softmax of each cell times its mass. The maximum is always searched: ``mild`` would save little here."""
-        out = centred(field, rate, self).exp_()
-        sums = self.total(out)
-        return out.mul_(self.spread((mass / sums.where(sums > 0, 1)).to(field.dtype)))
+        return plain_share(field, mass, rate, self)
+
+
+def plain_share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition) -> Tensor:
+    """`Partition.share` in steps that torch can differentiate and transform as often as it likes."""
+    weight = centred(field, rate, cells).exp()
+    sums = cells.total(weight)
+    return weight * cells.spread((mass / sums.where(sums > 0, 1)).to(field.dtype))
 
 
 def centred(field: Tensor, rate: float | Tensor, cells: Partition, among: Tensor | None = None) -> Tensor:
@@ -287,9 +267,7 @@ def partition_of(coarse: Tensor, scores: Tensor, cells: Array | None) -> tuple[P
             raise ValueError(
                 f"`scores` must be at least as large as the grid of `coarse` ({h} x {w}); got {height} x {width}."
             )
-        batch = tuple(coarse.shape[:-2])
-        _broadcastable(batch, tuple(scores.shape[:-2]), coarse, scores)
-        return Grid((h, w), (height, width), coarse.device), batch
+        return Grid((h, w), (height, width), coarse.device), tuple(coarse.shape[:-2])
 
     labels = check.labels("cells", cells, like=coarse)
     if coarse.ndim < 1 or scores.shape[scores.ndim - labels.ndim :] != labels.shape or scores.ndim < labels.ndim:
@@ -300,17 +278,4 @@ def partition_of(coarse: Tensor, scores: Tensor, cells: Array | None) -> tuple[P
     count = coarse.shape[-1]
     if (high := int(labels.max())) >= count:
         raise ValueError(f"`cells` must be labels from 0 to {count - 1}, one per value of `coarse`; got {high}.")
-    batch = tuple(coarse.shape[:-1])
-    _broadcastable(batch, tuple(scores.shape[: scores.ndim - labels.ndim]), coarse, scores)
-    return Labels(labels, count), batch
-
-
-def _broadcastable(left: tuple[int, ...], right: tuple[int, ...], coarse: Tensor, scores: Tensor) -> None:
-    try:
-        if left != right:
-            torch.broadcast_shapes(left, right)
-    except RuntimeError:
-        raise ValueError(
-            f"`scores` must have leading dimensions that broadcast with those of `coarse` ({check.shape(coarse)}); "
-            f"got {check.shape(scores)}."
-        ) from None
+    return Labels(labels, count), tuple(coarse.shape[:-1])

@@ -59,21 +59,23 @@ def interpolate(coarse: ArrayT, size: Sequence[int], mode: Mode = "bilinear") ->
     height, width = (check.whole_number("size", n, least=1) for n in size)
     check.choice("mode", mode, MODES)
     check.finite("coarse", values)
+    return check.like_input(coarse)(_resized(values, (height, width), mode))  # type: ignore[no-any-return]
+
+
+def _resized(coarse: Tensor, size: tuple[int, int], mode: Mode = "bilinear") -> Tensor:
+    """`interpolate`, of values that are known to be right."""
     # half precision is for storage: positions and sums need more digits
-    result = _resize(values.to(torch.promote_types(values.dtype, torch.float32)), height, width, mode)
-    return check.like_input(coarse)(result)  # type: ignore[no-any-return]
-
-
-def _resize(values: Tensor, height: int, width: int, mode: Mode) -> Tensor:
-    h, w = values.shape[-2:]
+    values = coarse.to(torch.promote_types(coarse.dtype, torch.float32))
+    (h, w), (height, width), lead = values.shape[-2:], size, values.shape[:-2]
     if mode == "nearest":
         rows, columns = interval_of(height, h, values.device), interval_of(width, w, values.device)
-        return values.index_select(-2, rows).index_select(-1, columns)
-    if mode == "lanczos3":
-        return lanczos_weights(height, h).to(values) @ values @ lanczos_weights(width, w).to(values).T
-    lead = values.shape[:-2]
-    stack = values.reshape(1, prod(lead), h, w)
-    return functional.interpolate(stack, (height, width), mode=mode, align_corners=False).reshape(*lead, height, width)
+        found = values.index_select(-2, rows).index_select(-1, columns)
+    elif mode == "lanczos3":
+        found = lanczos_weights(height, h).to(values) @ values @ lanczos_weights(width, w).to(values).T
+    else:
+        stack = values.reshape(1, prod(lead), h, w)
+        found = functional.interpolate(stack, size, mode=mode, align_corners=False).reshape(*lead, height, width)
+    return found.to(coarse.dtype)
 
 
 def lanczos_weights(pixels: int, cells: int) -> Tensor:
@@ -144,7 +146,7 @@ def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, 
     check.whole_number("radius", radius, least=1)
     check.positive_number("eps", eps)
     # float64: covariances are differences of nearly equal numbers
-    p = interpolate(values.double(), size, "bilinear").reshape(-1, *size)
+    p = _resized(values.double(), size).reshape(-1, *size)
     mean_i, mean_p = _box_mean(guide, radius), _box_mean(p, radius)  # (C, H, W), (B, H, W)
     variance = _box_mean(guide[:, None] * guide, radius) - mean_i[:, None] * mean_i  # (C, C, H, W)
     covariance = _box_mean(p[:, None] * guide, radius) - mean_p[:, None] * mean_i  # (B, C, H, W)
@@ -229,7 +231,7 @@ def own_sign(pixel_map: ArrayT, coarse: Array) -> ArrayT:
     size = (int(pixels.shape[-2]), int(pixels.shape[-1]))
     large_enough("pixel_map", size, values)
     check.finite("pixel_map", pixels)
-    sign = interpolate(values.detach().sign(), size, "nearest")
+    sign = _resized(values.detach().sign(), size, "nearest")
     return check.like_input(pixel_map)((sign * pixels).clamp(min=0))  # type: ignore[no-any-return]
 
 
@@ -240,7 +242,7 @@ def painted(coarse: Tensor, scores: Tensor, cells: Array | None) -> Tensor:
     [0.0, 0.0, 4.0, 4.0]
     """
     if cells is None:
-        return interpolate(coarse, (int(scores.shape[-2]), int(scores.shape[-1])), "bilinear")
+        return _resized(coarse, (scores.shape[-2], scores.shape[-1]))
     partition, batch = partition_of(coarse, scores, cells)
     return partition.spread(coarse.reshape(-1, coarse.shape[-1])).reshape(*batch, *partition.lattice)
 
@@ -258,7 +260,7 @@ def layered(smooth: Tensor, finer: Sequence[Tensor]) -> Tensor:
     logs = OF_COARSE * _unit(smooth.abs()).log()
     alone = -logs.exp()
     for level, exponent in zip(finer, OF_FINER, strict=False):
-        logs = logs + exponent * _unit(interpolate(level.to(smooth), size, "bilinear").clamp(min=0)).log()
+        logs = logs + exponent * _unit(_resized(level.to(smooth), size).clamp(min=0)).log()
     return torch.where(smooth < 0, alone, logs.exp())
 
 

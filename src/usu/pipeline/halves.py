@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,9 @@ from usu.score.scorer import Scorer
 from usu.segment.hierarchy import split
 from usu.settings import Settings
 from usu.types import Array, NDArray
+
+#: A logarithmic scale begins at about one part in so many of the largest effect.
+DECADES = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +65,7 @@ def scores_of(
         everywhere: for those who will move other masses than this coarse map's: score also what it makes needless, and
             expect nothing from it.
         enough: for ``evaluations="auto"``: do these effects of segments (labels) suffice?
-        progress: called with the evaluations done and to do.
+        progress: called with the evaluations done and to do; True ends scores that have a posterior.
     """
     evidence = None
     if settings.fit == "posterior" and settings.base is not None and not everywhere:
@@ -87,19 +91,31 @@ def scores_of(
         tolerance=settings.tolerance,
         kind=settings.heterogeneity,
         reach=settings.reach,
-        scale=settings.scale,
+        scale="range" if settings.scale == "range" else "density",
         affordable=scorer.affordable,
     )
-    field = refined.scores
-    if settings.edges == "picture" and not unscored:
-        field = follow_picture(field, given.picture, stretch=settings.scale == "range")
+    field = refined.scores if unscored else field_of(refined.scores, given.picture, settings)
     reason = refined.stop_reason
     if given.empty and not everywhere:
         reason = StopReason.NOTHING_TO_MOVE
+    elif scorer.effects is not None and scorer.effects.stopped:
+        reason = StopReason.STOPPED
     elif settings.evaluations == "auto" and engine.meter.left:
         reason = StopReason.STABLE
     target = _target_name(scorer.engine.target, given.several)
     return Scored(field, refined.fields, refined.segments, reason, target, scorer.effects)
+
+
+def field_of(scores: Tensor, picture: NDArray, settings: Settings) -> Tensor:
+    """Scores (T, H, W) of segments as the field that mass follows: along the picture's edges, on the settings' scale.
+
+    >>> field = torch.tensor([[[0.0, 0.01, 0.1, 1.0]]]).double()
+    >>> field_of(field, np.zeros((1, 4, 3)), Settings(scale="log")).round(decimals=2).tolist()
+    [[[0.0, 0.15, 0.52, 1.0]]]
+    """
+    if settings.edges == "picture":
+        scores = follow_picture(scores, picture, stretch=settings.scale == "range")
+    return torch.log1p(DECADES * scores) / math.log1p(DECADES) if settings.scale == "log" else scores
 
 
 def map_of(

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
 from usu.inputs import Input
-from usu.operator.interpolate import follow_picture
-from usu.pipeline.halves import Scored, map_of
+from usu.pipeline.halves import Scored, field_of, map_of
 from usu.refine import share_of_largest, unit_scale
 from usu.score.bayesian import Effects
 from usu.score.posterior import iou_with_first
@@ -96,15 +95,13 @@ def _maps(effects: Tensor, labels: NDArray, given: Input, settings: Settings, fi
     shown = torch.from_numpy(np.ascontiguousarray(given.picture)).double().movedim(-1, 0)
     picture = adaptive_avg_pool2d(shown, small.shape).movedim(0, -1).clamp(0, 1).numpy()
     filled = effects.where(~effects.isnan(), effects.nan_to_num(nan=torch.inf).amin(-1, keepdim=True))
-    if settings.scale == "density":
+    if settings.scale != "range":
         densities = filled / torch.from_numpy(np.bincount(labels.ravel()))
         scores = share_of_largest(densities)(densities)
     else:
         scores = unit_scale(filled)(filled)
     field = scores[..., torch.from_numpy(np.ascontiguousarray(small))]
-    if settings.edges == "picture":
-        flat = follow_picture(field.flatten(0, 1), picture, stretch=settings.scale == "range")
-        field = flat.reshape(field.shape)
+    field = field_of(field.flatten(0, 1), picture, settings).reshape(field.shape)
     cells = None if given.cells is None else given.cells[::step, ::step]
     inner = 1 if given.cells is not None else 2
     coarse = given.coarse.detach().cpu().double()

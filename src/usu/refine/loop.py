@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.refine.heterogeneity import boundary_segments, heterogeneity, strengths
-from usu.refine.mixing import merge, mixing
-from usu.types import Array, ArrayT, NDArray
+from usu.refine.fields import boundary_segments, heterogeneity, merge, mixing, strengths
+from usu.types import Array, NDArray
 
 
 class StopReason(str, Enum):
@@ -28,13 +27,14 @@ class StopReason(str, Enum):
     DEPTH = "The greatest depth was reached; a greater depth would refine further."
     EVALUATIONS = "The model evaluations are spent; allow more evaluations to refine further."
     STABLE = "The expected stability is reached; a higher one would take more evaluations."
+    STOPPED = "Stopped before all evaluations were made; this is the map as it stood."
     NOTHING_TO_MOVE = (
         "The coarse map is zero everywhere: there is no mass to move. Try another layer, target or source."
     )
     NOTHING_TO_REFINE = "No segment is left to split; a lower threshold or more parts would refine further."
 
 
-def changed(new: Array, old: Array, tolerance: float) -> bool:
+def changed(new: Tensor, old: Tensor, tolerance: float) -> bool:
     """The comparator: is the root-mean-square difference of two score fields above the tolerance?
 
     The paper's Frobenius norm divided by sqrt(H · W), so that the tolerance does not depend on the picture's size.
@@ -42,16 +42,11 @@ def changed(new: Array, old: Array, tolerance: float) -> bool:
 
     Guarantees: symmetric; a field has never changed from itself.
 
-    >>> import torch
     >>> changed(torch.tensor([[0.3, 0.0]]), torch.tensor([[0.0, 0.4]]), 0.36)  # the difference is 0.5 / sqrt(2) = 0.354
     False
     """
-    limit = check.real_number("tolerance", tolerance, least=0)
-    left, right = check.as_tensor("new", new).detach(), check.as_tensor("old", old).detach()
-    if left.ndim < 2 or left.shape != right.shape:
-        raise ValueError(f"`new` and `old` must both be (..., H, W); got {check.shape(left)} and {check.shape(right)}.")
-    squares = (left.double() - right.double()).square().mean((-2, -1))
-    return bool((squares.sqrt() > limit).any())
+    squares = (new.double() - old.double()).square().mean((-2, -1))
+    return bool((squares.sqrt() > tolerance).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +73,7 @@ def unit_scale(values: Tensor) -> UnitScale:
     >>> scale(torch.tensor([[3.0, 5.0], [1.0, 9.0]])).tolist()
     [[0.5, 1.0], [0.5, 0.5]]
     """
-    values = check.as_tensor("values", values).detach().double()
-    check.finite("values", values)
+    values = values.detach().double()
     low, high = values.amin(-1, keepdim=True), values.amax(-1, keepdim=True)
     span = high - low
     # a spread that is nothing but rounding is no information; stretching it to [0, 1] would invent some
@@ -96,11 +90,11 @@ def share_of_largest(values: Tensor) -> UnitScale:
     >>> share_of_largest(torch.tensor([[-1.0, 2.0, 4.0]]))(torch.tensor([[-1.0, 2.0, 4.0]])).tolist()
     [[0.0, 0.5, 1.0]]
     """
-    high = check.as_tensor("values", values).detach().double().amax(-1, keepdim=True).clamp(min=0)
+    high = values.detach().double().amax(-1, keepdim=True).clamp(min=0)
     return UnitScale(torch.zeros_like(high), high)
 
 
-def recentre(children: ArrayT, parent_score: ArrayT | float, areas: ArrayT) -> ArrayT:
+def recentre(children: Tensor, parent_score: Tensor, areas: Tensor) -> Tensor:
     """Shift the scores of siblings so that their area-weighted mean is their parent's score; then clip to [0, 1].
 
     s_c + parent - Σ area_c s_c / Σ area_c. Taking away a part has a smaller effect than taking away the whole, so
@@ -109,24 +103,16 @@ def recentre(children: ArrayT, parent_score: ArrayT | float, areas: ArrayT) -> A
     Args:
         children: (..., n) scores of the parts of one segment, not yet clipped.
         parent_score: (...), in [0, 1].
-        areas: (n,) pixels of each.
+        areas: (n,) pixels of each, at least one.
 
     Guarantees: in [0, 1]; keeps the order of siblings; the mean is the parent's score unless something was clipped.
 
     >>> recentre(torch.tensor([0.25, 0.5]), torch.tensor(0.75), torch.tensor([1.0, 1.0])).tolist()
     [0.625, 0.875]
     """
-    values = check.as_tensor("children", children)
-    weight = check.any_tensor("areas", areas).to(values)
-    parent = torch.as_tensor(parent_score).to(values)
-    if weight.shape != values.shape[-1:] or not bool((weight > 0).all()):
-        raise ValueError(
-            f"`areas` must be one number above 0 for each of the {values.shape[-1]} children; got "
-            f"{check.shape(weight)} from {float(weight.min()):.4g}. Count each child's pixels."
-        )
-    mean = (values * weight).sum(-1) / weight.sum()
-    shifted = values + (parent - mean).unsqueeze(-1)
-    return check.like_input(children)(shifted.clamp(0, 1))  # type: ignore[no-any-return]
+    weight = areas.to(children)
+    mean = (children * weight).sum(-1) / weight.sum()
+    return (children + (parent_score - mean).unsqueeze(-1)).clamp(0, 1)
 
 
 class Score(Protocol):
@@ -176,7 +162,7 @@ def refine(
     scale: Literal["range", "density"] = "range",
     affordable: Callable[[], int | None] = lambda: None,
 ) -> Refined:
-    """Scores for a first partition, refined where they change.
+    """Scores for a first partition, refined where they change. `usu.Settings` checks the numbers.
 
     At each depth: H from the field so far; segments with max |H| > threshold are split; their children are scored,
     put on the scale of the first depth and re-centred on their parent; Φ = α Φ_coarse + (1 - α) Φ_fine with α from H.
@@ -207,14 +193,6 @@ def refine(
     ([[0.0, 1.0, 0.4]], 'DEPTH')
     """
     labels = check.labels("segments", segments, every=True).cpu().numpy()
-    check.whole_number("depth", depth)
-    check.choice("reach", reach, ("pixel", "segment"))
-    check.choice("kind", kind, ("range", "diagonal"))
-    check.real_number("center", center)
-    check.positive_number("temperature", temperature)
-    check.real_number("threshold", threshold, least=0)
-    check.real_number("tolerance", tolerance, least=0)
-    check.choice("scale", scale, ("range", "density"))
 
     def effects_of(level: NDArray, some: NDArray, targets: int | None) -> Tensor:
         found = _effects(score, level, some, targets)

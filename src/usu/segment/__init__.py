@@ -23,52 +23,21 @@ if TYPE_CHECKING:
     from usu.segment.tiles import Tiles as Tiles
     from usu.segment.watershed import Watershed as Watershed
 
-#: Where each name lives; it is loaded when it is first asked for.
-_HOME = {
-    "Felzenszwalb": "usu.segment.felzenszwalb",
-    "Segmenter": "usu.segment.segmenter",
-    "adjacency": "usu.segment.segmenter",
-    "between": "usu.segment.segmenter",
-    "boundary": "usu.segment.segmenter",
-    "connected": "usu.segment.segmenter",
-    "interior": "usu.segment.segmenter",
-    "merge_to": "usu.segment.segmenter",
-    "parents": "usu.segment.segmenter",
-    "refines": "usu.segment.segmenter",
-    "relabel": "usu.segment.segmenter",
-    "Given": "usu.segment.given",
-    "from_labels": "usu.segment.given",
-    "from_masks": "usu.segment.given",
-    "split": "usu.segment.hierarchy",
-    "Slic": "usu.segment.segmenter",
-    "Tiles": "usu.segment.tiles",
-    "Watershed": "usu.segment.watershed",
+#: The names by the file they come from, loaded when they are first asked for.
+_FROM = {
+    "felzenszwalb": "Felzenszwalb",
+    "given": "Given from_labels from_masks",
+    "hierarchy": "split",
+    "segmenter": "Segmenter Slic adjacency between boundary connected interior merge_to parents refines relabel",
+    "tiles": "Tiles",
+    "watershed": "Watershed",
 }
-
-__all__ = [
-    "Felzenszwalb",
-    "Given",
-    "Segmenter",
-    "Slic",
-    "Tiles",
-    "Watershed",
-    "adjacency",
-    "between",
-    "boundary",
-    "connected",
-    "from_labels",
-    "from_masks",
-    "interior",
-    "merge_to",
-    "parents",
-    "refines",
-    "relabel",
-    "split",
-]
+__all__ = sorted(" ".join(_FROM.values()).split())
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOME[name]), name)
-    return found
+    for file, names in _FROM.items():
+        if name in names.split():
+            found = globals()[name] = getattr(import_module(f"usu.segment.{file}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+from usu.operator.cells import interval_of
 from usu.segment.segmenter import answer, bounding_box, question
 from usu.types import NDArray
 
@@ -26,11 +28,7 @@ class Tiles:
         down = min(max(1, round((parts * height / width) ** 0.5)), height, parts)
         across = min(parts // down, width)
         down = min(parts // across, height)
+        rows, columns = (interval_of(*axis, torch.device("cpu")) for axis in ((height, down), (width, across)))
         tile = np.full(region.shape, -1, dtype=np.int64)
-        tile[box] = _interval(height, down)[:, None] * across + _interval(width, across)
+        tile[box] = rows.numpy()[:, None] * across + columns.numpy()
         return answer(tile, parts, region)
-
-
-def _interval(pixels: int, count: int) -> NDArray:
-    """Which of ``count`` equal intervals each pixel's centre lies in."""
-    return (2 * np.arange(pixels) + 1) * count // (2 * pixels)

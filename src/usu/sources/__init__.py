@@ -18,36 +18,19 @@ if TYPE_CHECKING:
 LAYER_SOURCES: tuple[str, ...] = ("gradcam", "hirescam", "layercam")
 SOURCES: tuple[str, ...] = (*LAYER_SOURCES, "attention_rollout", "gradient_attention")
 
-#: Where each name lives; it is loaded when it is first asked for.
-_HOME = {
-    "attention_rollout": "usu.sources.attention",
-    "gradient_attention": "usu.sources.attention",
-    "coarse_map": "usu.sources.cams",
-    "gradcam": "usu.sources.cams",
-    "hirescam": "usu.sources.cams",
-    "layercam": "usu.sources.cams",
-    "CoarseMap": "usu.sources.coarse",
-    "ReshapeTransform": "usu.sources.reshape",
-    "reshape_transform": "usu.sources.reshape",
+#: The names by the file they come from, loaded when they are first asked for.
+_FROM = {
+    "attention": "attention_rollout gradient_attention",
+    "cams": "coarse_map gradcam hirescam layercam",
+    "coarse": "CoarseMap",
+    "reshape": "ReshapeTransform reshape_transform",
 }
-
-__all__ = [
-    "LAYER_SOURCES",
-    "SOURCES",
-    "CoarseMap",
-    "ReshapeTransform",
-    "attention_rollout",
-    "coarse_map",
-    "gradcam",
-    "gradient_attention",
-    "hirescam",
-    "layercam",
-    "reshape_transform",
-]
+__all__ = ["LAYER_SOURCES", "SOURCES", *sorted(" ".join(_FROM.values()).split())]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOME[name]), name)
-    return found
+    for file, names in _FROM.items():
+        if name in names.split():
+            found = globals()[name] = getattr(import_module(f"usu.sources.{file}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from usu.sources.attention_matrices import recorded_attention
-from usu.sources.coarse import (
-    CoarseMap,
-    Goal,
-    LayerGrid,
-    Target,
-    Targets,
-    checked_images,
-    finite,
-    in_chunks,
-    one_each,
-    score_of,
-    with_gradients,
-)  # fmt: skip
+from usu.sources.coarse import CoarseMap, Goal, LayerGrid, Target, Targets, checked, chunks, finite, score_of
 from usu.sources.layers import Recording, recorded
 from usu.types import Array
 
@@ -113,35 +101,29 @@ def gradient_attention(model: nn.Module, images: Array, target: Target = None, *
 def _from_attention(
     method: str, model: nn.Module, images: Array, target: Target, chunk: int, *, gradients: bool
 ) -> CoarseMap:
-    batch = checked_images(method, model, images, chunk)
-    targets = one_each(target, len(batch))
-    with with_gradients(model, batch) as home:
-        done = [
-            _one_pass(model, leaf, wanted, gradients=gradients)
-            for leaf, wanted in in_chunks(batch, targets, chunk, home)
-        ]
+    batch, targets = checked(method, model, images, target, chunk)
+    with chunks(model, batch, targets, chunk) as parts:
+        maps, layers, reasons, found = zip(
+            *(_one_pass(model, leaf, wanted, gradients=gradients) for leaf, wanted in parts), strict=True
+        )
+    goals = tuple(goal for some in found for goal in some)
     made = CoarseMap(
-        values=finite(torch.cat([one.map for one in done])),
-        layer=f"{done[0].layers} attention layers" if done[0].layers > 1 else "1 attention layer",
-        reason=done[0].reason,
-        targets=None if callable(targets) else tuple(goal.number for one in done for goal in one.goals),
+        values=finite(torch.cat(maps)),
+        layer=f"{layers[0]} attention layers" if layers[0] > 1 else "1 attention layer",
+        reason=reasons[0],
+        targets=None if callable(targets) else tuple(goal.number for goal in goals),
         evaluations=len(batch),
-        goals=tuple(goal for one in done for goal in one.goals),
+        goals=goals,
     )
     which = ", ".join(str(i) for i, empty in enumerate(made.empty) if empty)
     note = f"Picture {which}: no attention speaks for the target, the map is zero everywhere."
     return replace(made, notes=(note,) if which else ())
 
 
-@dataclass(frozen=True, eq=False)
-class _Pass:
-    map: Tensor
-    layers: int
-    reason: str
-    goals: list[Goal]
-
-
-def _one_pass(model: nn.Module, leaf: Tensor, targets: Targets, *, gradients: bool) -> _Pass:
+def _one_pass(
+    model: nn.Module, leaf: Tensor, targets: Targets, *, gradients: bool
+) -> tuple[Tensor, int, str, list[Goal]]:
+    """The map, the number of attention layers, why these rows, and the classes."""
     with recorded(model, leaf, every=False) as seen, recorded_attention() as matrices:
         output = model(seen.entry)
     score, goals = score_of(output, targets, len(leaf))
@@ -153,7 +135,7 @@ def _one_pass(model: nn.Module, leaf: Tensor, targets: Targets, *, gradients: bo
     rows, reason = _read_rows(slopes_by_head[-1], grid)
     result = relevance(attentions, slopes_by_head) if gradients else rolled_out(attentions)
     places = result[:, rows].mean(1)[:, grid.prefix :]
-    return _Pass(places.reshape(len(leaf), grid.height, grid.width), len(attentions), reason, goals)
+    return places.reshape(len(leaf), grid.height, grid.width), len(attentions), reason, goals
 
 
 def _by_head(matrix: Tensor, batch: int) -> Tensor:

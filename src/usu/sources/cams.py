@@ -7,7 +7,7 @@ its formula of the two.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -15,21 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
+from usu.forward.calls import logits_of
 from usu.sources import LAYER_SOURCES, SOURCES
-from usu.sources.coarse import (
-    CoarseMap,
-    Goal,
-    Target,
-    Targets,
-    checked_images,
-    finite,
-    in_chunks,
-    notes_on,
-    one_each,
-    score_of,
-    with_gradients,
-)  # fmt: skip
-from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, output_nodes, recorded
+from usu.sources.coarse import CoarseMap, Goal, Target, Targets, checked, chunks, finite, notes_on, score_of
+from usu.sources.graph import output_nodes
+from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, recorded
 from usu.types import Array
 
 #: (activation, gradient), each (B, C, h, w), to signed maps (B, h, w).
@@ -58,6 +48,7 @@ def gradcam(
     images: Array,
     target: Target = None,
     *,
+    top: int | None = None,
     layer: str | nn.Module | None = None,
     relu: bool = True,
     finer: bool = False,
@@ -68,8 +59,10 @@ def gradcam(
     Args:
         model: an ``nn.Module``; left exactly as it was found.
         images: (B, C, H, W), as the model takes them.
-        target: class index, one per picture, a callable on the raw output giving one number per picture, or None for
-            each picture's top class.
+        target: class index, one per picture, several of a single picture, a callable on the raw output giving one
+            number per picture, or None for each picture's top class.
+        top: the so many likeliest classes of a single picture instead. Several classes have a map each, from one
+            forward pass.
         layer: dotted name or module; None takes the last one that depends on the picture, lies over it, has a gradient
             and is not the output that the target reads.
         relu: False keeps the negative evidence.
@@ -87,7 +80,7 @@ def gradcam(
     >>> found.values.tolist(), found.layer  # A = 2 x, w = 1/4
     ([[[0.5, 0.0], [0.0, 1.5]]], '0')
     """
-    return _cam("Grad-CAM", gradcam_of, model, images, target, layer, relu, finer, chunk)
+    return _cam("Grad-CAM", gradcam_of, model, images, target, top, layer, relu, finer, chunk)
 
 
 def hirescam(
@@ -95,6 +88,7 @@ def hirescam(
     images: Array,
     target: Target = None,
     *,
+    top: int | None = None,
     layer: str | nn.Module | None = None,
     relu: bool = True,
     finer: bool = False,
@@ -111,7 +105,7 @@ def hirescam(
     >>> hirescam(model, picture, relu=False).values.tolist()  # A = 2 x; Grad-CAM's weight would be their mean, 0
     [[[2.0, 0.0], [0.0, -6.0]]]
     """
-    return _cam("HiResCAM", hirescam_of, model, images, target, layer, relu, finer, chunk)
+    return _cam("HiResCAM", hirescam_of, model, images, target, top, layer, relu, finer, chunk)
 
 
 def layercam(
@@ -119,6 +113,7 @@ def layercam(
     images: Array,
     target: Target = None,
     *,
+    top: int | None = None,
     layer: str | nn.Module | None = None,
     relu: bool = True,
     finer: bool = False,
@@ -134,7 +129,7 @@ def layercam(
     >>> layercam(model, picture, relu=False).values.tolist()  # what speaks against the target is left out
     [[[2.0, 0.0], [0.0, 0.0]]]
     """
-    return _cam("LayerCAM", layercam_of, model, images, target, layer, relu, finer, chunk)
+    return _cam("LayerCAM", layercam_of, model, images, target, top, layer, relu, finer, chunk)
 
 
 def coarse_map(
@@ -143,10 +138,11 @@ def coarse_map(
     images: Array,
     target: Target = None,
     *,
+    top: int | None = None,
     layer: str | nn.Module | None = None,
     finer: bool = False,
 ) -> CoarseMap:
-    """The coarse map of the source with this name, one of ``SOURCES``; ``finer`` as in `usu.gradcam`.
+    """The coarse map of the source with this name, one of ``SOURCES``; ``top`` and ``finer`` as in `usu.gradcam`.
 
     >>> model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     >>> coarse_map("layercam", model, torch.ones(1, 1, 2, 2)).layer
@@ -154,10 +150,12 @@ def coarse_map(
     """
     if source in LAYER_SOURCES:
         of_a_layer = {"gradcam": gradcam, "hirescam": hirescam, "layercam": layercam}
-        return of_a_layer[source](model, images, target, layer=layer, finer=finer)
+        return of_a_layer[source](model, images, target, top=top, layer=layer, finer=finer)
     check.choice("source", source, SOURCES)
     if layer is not None:
         raise ValueError(f"`layer` must be None for {source}, which goes through all layers; got {layer!r}.")
+    if top is not None:
+        raise ValueError(f"`top` must be None for {source}; got {top}. Name the classes with `target`.")
     from usu.sources.attention import attention_rollout, gradient_attention
 
     return (attention_rollout if source == "attention_rollout" else gradient_attention)(model, images, target)
@@ -169,27 +167,32 @@ def _cam(
     model: nn.Module,
     images: Array,
     target: Target,
+    top: int | None,
     layer: str | nn.Module | None,
     relu: bool,
     finer: bool,
     chunk: int,
 ) -> CoarseMap:
-    batch = checked_images(method, model, images, chunk)
-    targets = one_each(target, len(batch))
+    batch, targets = checked(method, model, images, target, chunk, several=True)
+    if top is not None:
+        check.whole_number("top", top, least=1)
+        if target is not None or len(batch) != 1:
+            raise ValueError("`top` must go with a single picture and without `target`; got more.")
+    several = top is not None or (isinstance(targets, tuple) and len(targets) > len(batch))
     name = None if layer is None else find_layer(model, layer)
     reason, evaluations = "", 0
     maps: list[Tensor] = []
     details: list[list[Tensor]] = []
     goals: list[Goal] = []
-    with with_gradients(model, batch) as home:
-        for leaf, wanted in in_chunks(batch, targets, chunk, home):
-            found, own, finest, passes = _one_pass(model, leaf, wanted, name, finer)
-            # the other chunks take the same layer
-            name, reason = found.layer, reason or found.reason
-            maps.append(_map(formula, found))
-            details.append(finest)
-            goals += own
-            evaluations += passes
+    with chunks(model, batch, targets, chunk) as parts:
+        for leaf, wanted in parts:
+            # the classes of one picture together; all chunks take the same layer
+            for found, own, finest, passes in _one_pass(model, leaf, targets if several else wanted, top, name, finer):
+                name, reason = found.layer, reason or found.reason
+                maps.append(_map(formula, found))
+                details.append(finest)
+                goals += own
+                evaluations += passes
     signed = finite(torch.cat(maps))
     made = CoarseMap(
         values=signed.relu() if relu else signed,
@@ -201,22 +204,23 @@ def _cam(
         signed=signed,
         goals=tuple(goals),
     )
-    return replace(made, notes=notes_on(made, relu=relu))
+    return replace(made, notes=notes_on(made, relu=relu, several=several))
 
 
 def _one_pass(
-    model: nn.Module, leaf: Tensor, targets: Targets, layer: str | None, finer: bool
-) -> tuple[Chosen, list[Goal], list[Tensor], int]:
-    """The layer, the classes, LayerCAMs of finer layers, and the forward passes: one, as a rule."""
+    model: nn.Module, leaf: Tensor, targets: Targets, top: int | None, layer: str | None, finer: bool
+) -> Iterator[tuple[Chosen, list[Goal], list[Tensor], int]]:
+    """The layer, the classes, LayerCAMs of finer layers, and the forward passes: one, as a rule, and none for further
+    classes of the same picture."""
     with recorded(model, leaf, layer, shapes=finer) as seen:
         output = model(seen.entry)
-    score, goals = score_of(output, targets, len(leaf))
+    scores = _scores(output, targets, top, len(leaf))
     passes = 1
-    if layer is None and not seen.depends(score):
+    if layer is None and not seen.depends(scores[0][0]):
         # something cuts the graph, such as no_grad() around a backbone: a changed picture shows what depends on it
         with recorded(model, leaf, shapes=finer, trace=False) as seen:
             output = model(seen.entry)
-        score, _ = score_of(output, targets, len(leaf))
+        scores = _scores(output, targets, top, len(leaf))
         noise = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(0)).to(leaf)
         with recorded(model, leaf + noise, shapes=finer, trace=False) as other:
             model(other.entry)
@@ -226,11 +230,31 @@ def _one_pass(
             if torch.equal(one.output, other.by_shape[shape].output):
                 del seen.by_shape[shape]
         passes = 3
-    seen.spent = output_nodes(output, score) if callable(targets) else set()
-    found = last_layer(seen, score, again=finer) if layer is None else named_layer(seen, score, layer, again=finer)
-    cells = found.grid.height * found.grid.width
-    details = finer_layercams(finer_layers(seen, score, cells, LEVELS)) if finer else []
-    return found, goals, details, passes * len(leaf)
+    if callable(targets):
+        seen.spent, seen.nearly = output_nodes(output, scores[0][0])
+    found: Chosen | None = None
+    for number, (score, goals) in enumerate(scores):
+        again = number + 1 < len(scores)
+        if found is not None:  # every class at the layer of the first
+            seen.outputs = deque(one for one in seen.outputs if one.name == found.layer)
+            found = replace(named_layer(seen, score, found.layer, again=finer or again), grid=found.grid)
+        elif layer is None:
+            found = last_layer(seen, score, again=finer or again)
+        else:
+            found = named_layer(seen, score, layer, again=finer or again)
+        cells = found.grid.height * found.grid.width
+        details = finer_layercams(finer_layers(seen, score, cells, LEVELS, again=again)) if finer else []
+        yield found, goals, details, 0 if number else passes * len(leaf)
+
+
+def _scores(output: object, targets: Targets, top: int | None, batch: int) -> list[tuple[Tensor, list[Goal]]]:
+    """The score of all pictures together, or of each class of a single one."""
+    if top is not None:
+        logits = logits_of(output)
+        targets = tuple(logits[0].topk(check.whole_number("top", top, least=1, most=logits.shape[1])).indices.tolist())
+    if isinstance(targets, tuple) and len(targets) > batch:
+        return [score_of(output, (index,), batch) for index in targets]
+    return [score_of(output, targets, batch)]
 
 
 def finer_layercams(layers: list[Chosen]) -> list[Tensor]:

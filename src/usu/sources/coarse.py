@@ -81,8 +81,9 @@ def finite(values: Tensor) -> Tensor:
     return values
 
 
-def notes_on(found: CoarseMap, *, relu: bool) -> tuple[str, ...]:
-    """What is odd about the maps, one sentence per kind."""
+def notes_on(found: CoarseMap, *, relu: bool, several: bool = False) -> tuple[str, ...]:
+    """What is odd about the maps, one sentence per kind; ``several``: they are classes of one picture."""
+    names = found.targets if several and found.targets else range(len(found.values))
     against = found.only_negative
     zero = [empty and not negative for empty, negative in zip(found.empty, against, strict=True)]
     shown = "so the rectified map is zero. See it in `signed`" if relu else "the map has no positive value"
@@ -92,13 +93,17 @@ def notes_on(found: CoarseMap, *, relu: bool) -> tuple[str, ...]:
         (against, f"the layer holds only evidence against the target, {shown}."),
     ):
         if any(flags):
-            which = ", ".join(str(i) for i, flag in enumerate(flags) if flag)
-            notes.append(f"Picture {which}: {text}" if len(flags) > 1 else text[0].upper() + text[1:])
+            which = ", ".join(str(name) for name, flag in zip(names, flags, strict=True) if flag)
+            notes.append(
+                f"{'Class' if several else 'Picture'} {which}: {text}" if len(flags) > 1 else text[0].upper() + text[1:]
+            )
     return tuple(notes)
 
 
-def checked_images(method: str, model: object, images: Array, chunk: int) -> Tensor:
-    """(B, C, H, W), for a model that has gradients."""
+def checked(
+    method: str, model: object, images: Array, target: Target, chunk: int, *, several: bool = False
+) -> tuple[Tensor, Targets]:
+    """Images (B, C, H, W) for a model that has gradients, and one class per picture; or several of a single one."""
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"`model` must be an nn.Module, because {method} needs gradients; got {type(model).__name__}. "
@@ -106,43 +111,38 @@ def checked_images(method: str, model: object, images: Array, chunk: int) -> Ten
         )
     batch = check.as_tensor("images", images)
     if batch.ndim != 4:
-        raise ValueError(
-            f"`images` must be a batch, B x C x H x W; got {check.shape(batch)}. Add a dimension with [None]."
-        )
+        more = " Add a dimension with [None]." if batch.ndim == 3 else ""
+        raise ValueError(f"`images` must be a batch of pictures, B x C x H x W; got {check.shape(batch)}.{more}")
     check.whole_number("chunk", chunk, least=1)
-    return batch
-
-
-def one_each(target: Target, batch: int) -> Targets:
-    """One class per picture."""
     targets = checked_target(target)
-    if not isinstance(targets, tuple):
-        return targets
-    if len(targets) not in (1, batch):
+    if not isinstance(targets, tuple) or (several and len(batch) == 1):
+        return batch, targets
+    if len(targets) not in (1, len(batch)):
         raise ValueError(
-            f"`target` must be one class, or one per picture ({batch}); got {len(targets)}. "
-            "For several targets of one picture call this once for each."
+            f"`target` must be one class, or one per picture ({len(batch)}); got {len(targets)}. "
+            "For several targets of one picture hand in one picture at a time."
         )
-    return targets * batch if len(targets) == 1 else targets
+    return batch, targets * len(batch) if len(targets) == 1 else targets
 
 
 @contextmanager
-def with_gradients(model: nn.Module, images: Tensor) -> Iterator[torch.device]:
-    """Gradients on, the model undisturbed; gives the model's device.
+def chunks(
+    model: nn.Module, images: Tensor, targets: Targets, chunk: int
+) -> Iterator[Iterator[tuple[Tensor, Targets]]]:
+    """Leaves of the graph, at most ``chunk`` images each, with their targets; the model is undisturbed meanwhile.
 
     A caller's no_grad() or inference_mode() has no effect in here.
     """
     home = next((parameter.device for parameter in model.parameters()), images.device)
+
+    def each() -> Iterator[tuple[Tensor, Targets]]:
+        for start in range(0, len(images), chunk):
+            part = slice(start, start + chunk)
+            leaf = images[part].detach().to(home).clone().requires_grad_()
+            yield leaf, targets[part] if isinstance(targets, tuple) else targets
+
     with undisturbed(model), torch.inference_mode(False), torch.enable_grad():
-        yield home
-
-
-def in_chunks(images: Tensor, targets: Targets, chunk: int, home: torch.device) -> Iterator[tuple[Tensor, Targets]]:
-    """Leaves of the graph, at most ``chunk`` images each, with their targets."""
-    for start in range(0, len(images), chunk):
-        part = slice(start, start + chunk)
-        leaf = images[part].detach().to(home).clone().requires_grad_()
-        yield leaf, targets[part] if isinstance(targets, tuple) else targets
+        yield each()
 
 
 def score_of(output: object, targets: Targets, batch: int) -> tuple[Tensor, list[Goal]]:
@@ -157,7 +157,7 @@ def score_of(output: object, targets: Targets, batch: int) -> tuple[Tensor, list
     else:
         classes = list(targets) if targets is not None else logits_of(output).argmax(1).tolist()
         values = read(output, tuple(classes), "logit", batch).diagonal()
-        goals = _goals(output, classes)
+        goals = _goals(logits_of(output), classes)
     if not values.requires_grad:
         raise ValueError(
             "`model` must be differentiable from input to target; got a value without a gradient. "
@@ -166,11 +166,11 @@ def score_of(output: object, targets: Targets, batch: int) -> tuple[Tensor, list
     return values.sum(), goals
 
 
-def _goals(output: object, classes: list[int]) -> list[Goal]:
-    """The classes with their probabilities, where the output is a plain tensor of N x classes."""
-    if not isinstance(output, Tensor) or output.ndim != 2 or output.shape[1] < 2:
+def _goals(logits: Tensor, classes: list[int]) -> list[Goal]:
+    """The classes with their probabilities, where there is more than one to choose from."""
+    if logits.shape[1] < 2:
         return [Goal(index) for index in classes]
-    rows = output.detach().double()
+    rows = logits.detach().double()
     # some models end in a softmax of their own
     unit = bool((rows >= 0).all()) and bool(((rows.sum(1) - 1).abs() < 1e-2).all())
     own = rows.gather(1, torch.tensor(classes, device=rows.device)[:, None])

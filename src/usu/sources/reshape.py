@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from usu import _checks as check
 from usu.forward import undisturbed
 from usu.sources.coarse import LayerGrid, find_grid
-from usu.sources.layers import first_tensor, recorded
+from usu.sources.layers import recorded, tensors_of
 from usu.types import Array
 
 
@@ -28,10 +28,10 @@ class ReshapeTransform:
 
     def __call__(self, tokens: Any) -> Tensor:
         """(B, N, D), (B, h, w, D) or (B, D, h, w) as (B, D, h, w), without the tokens that have no place."""
-        output = first_tensor(tokens)
-        if output is None:
+        found = tensors_of(tokens)
+        if not found:
             raise TypeError(f"`tokens` must be a layer's output; got {type(tokens).__name__}.")
-        return self.grid(output).arrange(output)
+        return self.grid(found[0]).arrange(found[0])
 
     def grid(self, output: Tensor) -> LayerGrid:
         """Where in the picture the output's numbers sit."""

@@ -1,8 +1,7 @@
 """Statistics on paired numbers, one pair per picture: tests, corrections, effect sizes, intervals, reports."""
 
 from usu.stats.compare import Comparison, Difference, Report, compare, report
-from usu.stats.corrections import bonferroni, holm
-from usu.stats.effects import cohens_d, paired_d, win_rate
+from usu.stats.effects import bonferroni, cohens_d, holm, paired_d, win_rate
 from usu.stats.resampling import Interval
 from usu.stats.signed_rank import Wilcoxon, hodges_lehmann, hodges_lehmann_interval, rank_biserial, wilcoxon
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from usu import _checks as check
 from usu.stats import tables
-from usu.stats.corrections import bonferroni, holm
-from usu.stats.effects import cohens_d, differences, numbers, wins
+from usu.stats.effects import bonferroni, cohens_d, differences, holm, numbers, wins
 from usu.stats.resampling import LEAST, Interval, checked_confidence, moments
 from usu.stats.signed_rank import hodges_lehmann_interval, rank_biserial, wilcoxon
 from usu.types import NDArray
@@ -127,10 +126,6 @@ class Report:
     def markdown(self) -> str:
         """One table per metric, with every column."""
         return tables.markdown(self.comparisons)
-
-    def latex(self) -> str:
-        r"""One table per metric; ``\usepackage{booktabs}`` in the preamble is all it needs."""
-        return tables.latex(self.comparisons)
 
     def figure(self) -> Any:
         """One panel per metric: d_z with its interval, the best on top (needs the extra ``plot``)."""

@@ -1,4 +1,4 @@
-"""A report as text, Markdown and LaTeX: the same rows and numbers, as many columns as the page has room for."""
+"""A report as text and Markdown: the same rows and numbers, as many columns as the page has room for."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _MARK = {"better": "+", "worse": "-", "undecided": ""}
 
 def text(comparisons: Sequence[Comparison]) -> str:
     """For a terminal: the columns one reads first; the median gives way to long names."""
-    blocks = [textwrap.fill(_legend(comparisons[0]), WIDTH)]
+    blocks = [textwrap.fill(legend(comparisons[0]), WIDTH)]
     for comparison in comparisons:
         columns = ["n", "mean", "median", "shift", "win", "d_z", "Bonf.", "Holm"]
         for shown in (columns, [c for c in columns if c != "median"]):
-            heads, *body = _cells(comparison, shown)
+            heads, *body = cells(comparison, shown)
             widths = [max(map(len, column)) for column in zip(heads, *body, strict=True)]
             room = WIDTH - 2 - sum(widths[2:]) - 2 * len(shown)
             if room >= widths[1]:
                 break
         name_width = max(min(room, widths[1]), len(heads[1]))
-        lines = [_cut(_title(comparison), WIDTH)]
+        lines = [_cut(title(comparison), WIDTH)]
         for mark, name, *rest in [heads, *body]:
             numbers = "".join(f"  {cell:>{width}}" for cell, width in zip(rest, widths[2:], strict=True))
             lines.append(f"{mark:1} {_cut(name, name_width):<{name_width}}{numbers}".rstrip())
@@ -41,33 +41,15 @@ def text(comparisons: Sequence[Comparison]) -> str:
 def markdown(comparisons: Sequence[Comparison]) -> str:
     """One table per metric with every column."""
     columns = ("n", "mean", "median", "shift", "mean gain", "win rate", "d_z", "d", "r", "p", "Bonf.", "Holm")
-    blocks = [_plain_markdown(_legend(comparisons[0]))]
+    blocks = [_plain_markdown(legend(comparisons[0]))]
     for comparison in comparisons:
-        lines = ["| " + " | ".join(map(_plain_markdown, line)) + " |" for line in _cells(comparison, columns)]
+        lines = ["| " + " | ".join(map(_plain_markdown, line)) + " |" for line in cells(comparison, columns)]
         lines.insert(1, "|:-:|:--|" + "--:|" * len(columns))
-        blocks.append("\n".join([f"**{_plain_markdown(_title(comparison))}**\n", *lines]))
+        blocks.append("\n".join([f"**{_plain_markdown(title(comparison))}**\n", *lines]))
     return "\n\n".join(blocks) + "\n"
 
 
-def latex(comparisons: Sequence[Comparison]) -> str:
-    """One ``table`` per metric."""
-    columns = ("n", "mean", "median", "shift", "win", "d_z", "d", "r", "Bonf.", "Holm")
-    blocks = [textwrap.fill(_legend(comparisons[0]), WIDTH, initial_indent="% ", subsequent_indent="% ")]
-    for comparison in comparisons:
-        heads, *body = _cells(comparison, columns)
-        lines = [[_math(mark), _plain_latex(name), *map(_math, rest)] for mark, name, *rest in body]
-        blocks += [
-            "\\begin{table}\n\\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
-            rf"\caption{{{_plain_latex(_title(comparison))}. {_plain_latex(_tested(comparison))}}}",
-            rf"\begin{{tabular}}{{@{{}}cl{'r' * len(columns)}@{{}}}}" + "\n\\toprule",
-            " & ".join(map(_heading, heads)) + " \\\\\n\\midrule",
-            *(" & ".join(line) + r" \\" for line in lines),
-            "\\bottomrule\n\\end{tabular}\n\\end{table}",
-        ]
-    return "\n".join(blocks) + "\n"
-
-
-def _cells(comparison: Comparison, columns: Sequence[str]) -> list[list[str]]:
+def cells(comparison: Comparison, columns: Sequence[str]) -> list[list[str]]:
     """Headings, then rows: mark, name, then the columns asked for. The reference's own row comes first."""
     c = comparison
     level, step = _levels(c)[1], _steps(c)[1]
@@ -96,24 +78,21 @@ def _cells(comparison: Comparison, columns: Sequence[str]) -> list[list[str]]:
     return found
 
 
-def _legend(comparison: Comparison) -> str:
+def legend(comparison: Comparison) -> str:
+    """What the columns mean."""
     c, percent = comparison, _percent(comparison.confidence)
+    tests = "1 test" if c.family == 1 else f"{c.family:,} tests"
     return (
         f"Paired with {c.against}, picture by picture; positive = better. shift: Hodges-Lehmann, with the {percent} "
         "interval of the signed-rank test. win: share of pictures won, ties half. d_z: mean gain over its standard "
-        f"deviation, with the BCa {percent} interval ({c.resamples:,} resamples, seed {c.seed}). {_tested(c)}"
+        f"deviation, with the BCa {percent} interval ({c.resamples:,} resamples, seed {c.seed}). Wilcoxon signed-rank "
+        f"(Pratt), two-sided; p after Bonferroni and after Holm over a family of {tests}; + better, - worse at "
+        f"{_percent(1 - c.confidence)} after Bonferroni."
     )
 
 
-def _tested(comparison: Comparison) -> str:
-    tests = "1 test" if comparison.family == 1 else f"{comparison.family:,} tests"
-    return (
-        f"Wilcoxon signed-rank (Pratt), two-sided; p after Bonferroni and after Holm over a family of {tests}; "
-        f"+ better, - worse at {_percent(1 - comparison.confidence)} after Bonferroni."
-    )
-
-
-def _title(comparison: Comparison) -> str:
+def title(comparison: Comparison) -> str:
+    """The metric, its pictures and the units of its numbers."""
     c = comparison
     pictures = "1 picture" if c.pictures == 1 else f"{c.pictures:,} pictures"
     units = ((_levels(c)[0], "mean and median"), (_steps(c)[0], "shift"))
@@ -164,23 +143,3 @@ def _cut(name: str, width: int) -> str:
 
 def _plain_markdown(name: str) -> str:
     return re.sub(r"([\\`*_|<>\[\]$~#])", r"\\\1", name)
-
-
-_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}"}
-_SPECIAL |= {">": r"\textgreater{}", "|": r"\textbar{}"} | {c: "\\" + c for c in "&%$#_{}"}
-
-
-def _plain_latex(name: str) -> str:
-    return "".join(_SPECIAL.get(c, c) for c in name)
-
-
-def _heading(head: str) -> str:
-    """``n``, ``d_z``, ``d`` and ``r`` are symbols, the rest is words."""
-    first, space, rest = head.partition(" ")
-    return (f"${first}$" if first in ("n", "d_z", "d", "r") else _plain_latex(first)) + space + _plain_latex(rest)
-
-
-def _math(cell: str) -> str:
-    """Numbers as formulas, so that minus signs, powers of ten and infinities look right."""
-    powers = re.sub(r"e-0*(\d+)", r"\\cdot10^{-\1}", cell)
-    return cell and f"${powers.replace('inf', chr(92) + 'infty').replace(' [', chr(92) + ' [')}$"

@@ -6,21 +6,21 @@ An upsampler that declares D1-G also tells the budgets it holds to: ``budgets(co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 
 from usu import _checks as check
 from usu.operator import potentials
 from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior
-from usu.operator.interpolate import guided_filter, interpolate, own_sign, size_of
+from usu.operator.interpolate import Mode, guided_filter, interpolate, own_sign, size_of
 from usu.operator.potentials import Potential
 from usu.operator.redistribute import cell_budgets, redistribute
 from usu.types import GUARANTEES, Array, ArrayT, Guarantee
-from usu.upsamplers import filters
-
-_NONE: frozenset[Guarantee] = frozenset()
+from usu.upsamplers.filters import joint_bilateral, mass_corrected, segment_pooled
 
 
 @runtime_checkable
@@ -48,95 +48,27 @@ class Upsampler(Protocol):
 
 
 @dataclass(frozen=True)
-class Nearest:
-    """Every pixel gets its cell's value: redistribution with equal scores. Reads only the size of ``picture``.
+class Filter:
+    """A function of coarse map and picture as an upsampler; its settings are given with `functools.partial`."""
 
-    Guarantees: D1, D1-G, mass, D4, D4'; D2 in its weak form, as all pixels of a cell are equal.
-    """
-
-    name: str = "nearest"
-    guarantees: frozenset[Guarantee] = frozenset({"D1", "D1-G", "mass", "D2", "D4", "D4'"})
+    name: str
+    function: Callable[[Any, Array], Any]
+    guarantees: frozenset[Guarantee] = frozenset()
     needs_scores: ClassVar[bool] = False
 
     def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
-        return interpolate(coarse, size_of(picture, coarse), "nearest")
+        result: ArrayT = self.function(coarse, picture)
+        return result
 
     def budgets(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
-        """The mass of every cell, (..., K)."""
+        """The mass of every cell, (..., K), where it declares D1-G."""
         return _masses(coarse, picture)
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """`usu.interpolate` with a kernel that crosses cell borders. Reads only the size of ``picture``.
-
-    Guarantees: none. Bilinear keeps the total, but only where the grid divides the picture.
-    """
-
-    mode: Literal["bilinear", "bicubic", "lanczos3"]
-    guarantees: frozenset[Guarantee] = _NONE
-    needs_scores: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check.choice("mode", self.mode, ("bilinear", "bicubic", "lanczos3"))
-
-    @property
-    def name(self) -> str:
-        """The kernel."""
-        return self.mode
-
-    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
-        """Upsample ``coarse`` to the size of ``picture``."""
-        return interpolate(coarse, size_of(picture, coarse), self.mode)
-
-
-@dataclass(frozen=True)
-class GuidedFilter:
-    """`usu.operator.interpolate.guided_filter`: the bilinear map follows the edges of the picture. Guarantees: none."""
-
-    radius: int | None = None
-    eps: float = 1e-3
-    name: str = "guided"
-    guarantees: frozenset[Guarantee] = _NONE
-    needs_scores: ClassVar[bool] = False
-
-    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
-        """Upsample ``coarse`` to the size of ``picture``."""
-        return guided_filter(coarse, picture, radius=self.radius, eps=self.eps)
-
-
-@dataclass(frozen=True)
-class JointBilateral:
-    """`usu.upsamplers.filters.joint_bilateral`: coarse values weighted by place and colour. Guarantees: none."""
-
-    sigma_space: float = 0.5
-    sigma_range: float = 0.1
-    reach: int = 2
-    name: str = "joint-bilateral"
-    guarantees: frozenset[Guarantee] = _NONE
-    needs_scores: ClassVar[bool] = False
-
-    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
-        """Upsample ``coarse`` to the size of ``picture``."""
-        return filters.joint_bilateral(
-            coarse, picture, sigma_space=self.sigma_space, sigma_range=self.sigma_range, reach=self.reach
-        )
-
-
-@dataclass(frozen=True)
-class SegmentPooled:
-    """`usu.upsamplers.filters.segment_pooled`: the bilinear map's mean over each superpixel. Guarantees: none."""
-
-    count: int = 200
-    compactness: float = 10.0
-    name: str = "segment-pooled"
-    guarantees: frozenset[Guarantee] = _NONE
-    needs_scores: ClassVar[bool] = False
-
-    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
-        """Upsample ``coarse`` to the size of ``picture``."""
-        return filters.segment_pooled(coarse, picture, count=self.count, compactness=self.compactness)
+def kernel(coarse: ArrayT, picture: Array, *, mode: Mode) -> ArrayT:
+    """`usu.interpolate` to the size of ``picture``."""
+    return interpolate(coarse, size_of(picture, coarse), mode)
 
 
 @dataclass(frozen=True)
@@ -161,7 +93,7 @@ class MassCorrected:
 
     def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """Upsample ``coarse`` to the size of ``picture``."""
-        return filters.mass_corrected(self.inner(coarse, picture, scores), coarse)
+        return mass_corrected(self.inner(coarse, picture, scores), coarse)
 
     def budgets(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """The mass of every cell, (..., K)."""
@@ -211,10 +143,10 @@ class Redistribution:
         """
         soft = self.budget.soft if isinstance(self.budget, Hybrid) else self.budget
         by_area = soft in ("iwmr", "hybrid") or (isinstance(soft, SoftIWMR) and soft.prior == "area")
-        return self.guarantees & {"D3", "D4'"} if by_area else _NONE
+        return self.guarantees & {"D3", "D4'"} if by_area else frozenset()
 
     def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
-        """Upsample ``coarse`` to the size of ``picture`` by ``scores``."""
+        """Upsample ``coarse`` to the size of ``picture``."""
         size, base = size_of(picture, coarse), None
         scores = self._scores(scores, size)
         if self.bilinear_base:
@@ -222,15 +154,9 @@ class Redistribution:
             # the soft prior tells the signs apart itself; there are no cells whose sign could be meant
             base = smooth if isinstance(self.budget, SoftPrior) else own_sign(smooth, coarse)
         return redistribute(
-            coarse,
-            scores,
-            temperature=self.temperature,
-            potential=self.potential,
-            budget=self.budget,
-            base=base,
-            signed=self.signed,
-            max_gain=self.max_gain,
-        )
+            coarse, scores, temperature=self.temperature, potential=self.potential, budget=self.budget, base=base,
+            signed=self.signed, max_gain=self.max_gain,
+        )  # fmt: skip
 
     def budgets(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """The mass every cell receives, (..., K). Not for `SoftPrior`, which knows no cells."""
@@ -246,16 +172,20 @@ class Redistribution:
         return scores
 
 
+_BILINEAR = Filter("bilinear", partial(kernel, mode="bilinear"))
+_GUIDED = Filter("guided", guided_filter)
 BUILT_IN: tuple[Upsampler, ...] = (
-    Nearest(),
-    Kernel("bilinear"),
-    Kernel("bicubic"),
-    Kernel("lanczos3"),
-    MassCorrected(Kernel("bilinear")),
-    GuidedFilter(),
-    MassCorrected(GuidedFilter()),
-    JointBilateral(),
-    SegmentPooled(),
+    # redistribution with equal scores: D2 holds in its weak form, as all pixels of a cell are equal
+    Filter("nearest", partial(kernel, mode="nearest"), frozenset({"D1", "D1-G", "mass", "D2", "D4", "D4'"})),
+    # kernels that cross cell borders; bilinear keeps the total, but only where the grid divides the picture
+    _BILINEAR,
+    Filter("bicubic", partial(kernel, mode="bicubic")),
+    Filter("lanczos3", partial(kernel, mode="lanczos3")),
+    MassCorrected(_BILINEAR),
+    _GUIDED,
+    MassCorrected(_GUIDED),
+    Filter("joint-bilateral", joint_bilateral),
+    Filter("segment-pooled", segment_pooled),
     Redistribution("usu"),
     Redistribution("usu-literal", signed="literal"),
     Redistribution("usu-bilinear-base", bilinear_base=True),

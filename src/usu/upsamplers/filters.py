@@ -1,7 +1,6 @@
 """Rivals: upsamplers that know more than a kernel does, namely the cells' masses or the picture, but no scores.
 
-They are what a redistribution has to beat. `mass_corrected` is dasymetric mapping without semantics (Tobler's
-pycnophylactic property, 1979); the others let the picture shape the map.
+In all of them ``coarse`` is (..., h, w) and ``picture`` H x W or H x W x 3 in [0, 1].
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from usu.types import Array, ArrayT
 def mass_corrected(pixel_map: ArrayT, coarse: Array) -> ArrayT:
     """Give every cell its mass back, keeping the map's shape inside it: Ã(x) = M_k · b(x) / Σ_{y in cell} b(y).
 
-    b is the part of the map that has the sign of M_k: the map itself where both are non-negative. One rule for every
-    sign, so no pixel ends with a sign its cell does not have. A cell of mass where b is zero throughout is filled
-    evenly; a cell without mass becomes zero.
+    Dasymetric mapping without semantics (Tobler, 1979). b is the part of the map that has the sign of M_k, so no pixel
+    ends with a sign its cell does not have. A cell of mass where b is zero throughout is filled evenly; a cell without
+    mass becomes zero.
 
     Guarantees:
         D1 and total mass, for maps of any sign, to 1e-6 relative in float32. Nothing else: b may look anywhere.
@@ -46,8 +45,6 @@ def joint_bilateral(
     Ã(x) ∝ Σ_k a_k · exp(-|x↓ - k|² / 2 sigma_space²) · exp(-|I(x) - Ī_k|² / 2 sigma_range²), Ī_k the cell's mean.
 
     Args:
-        coarse: (..., h, w).
-        picture: H x W or H x W x 3 in [0, 1].
         sigma_space: in coarse pixels.
         sigma_range: in intensities.
         reach: the (2 · reach + 1)² cells around the pixel's own are looked at.
@@ -100,8 +97,6 @@ def segment_pooled(
     """The bilinear map, averaged over each segment of the picture.
 
     Args:
-        coarse: (..., h, w).
-        picture: H x W or H x W x 3 in [0, 1].
         segments: an integer label per pixel, H x W; None: SLIC superpixels of the picture.
         count: about how many superpixels.
         compactness: of the superpixels; higher is more square.

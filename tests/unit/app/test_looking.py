@@ -17,9 +17,9 @@ import usu
 from tests.unit.app.served import Client, glass, picture, served
 from usu.app import export
 from usu.app.limits import Limits
-from usu.app.looking import Explained, Glass, Opened, field_of, probabilities
+from usu.app.looking import Explained, Glass, Opened, field_now, probabilities
 from usu.app.turns import Question, RefusedError, StoppedError
-from usu.app.views import WAYS, View, desiderata, masses
+from usu.app.views import WAYS, Look, desiderata, masses
 from usu.app.visitors import Visitors
 from usu.app.wire import frame, read_frame
 from usu.auditor import TOLERANCE
@@ -54,7 +54,7 @@ def test_the_map_is_that_of_explain() -> None:
     result = usu.explain(
         asked.loaded.model, one.image, 2, preset=replace(SETTINGS, evaluations=known.evaluations), picture=one.view
     )
-    assert near(View("usu", "soft", SETTINGS.temperature).of(known), result.pixel_map)
+    assert near(Look("usu", "soft", SETTINGS.temperature).of(known), result.pixel_map)
     assert known.certainty is not None
     assert known.certainty.stability == pytest.approx(result.upsampled.stability, abs=0.02)
     assert [look.evaluations for look in seen][:3] == [24, 48, 90]
@@ -67,7 +67,7 @@ def test_a_look_has_the_field_that_scores_of_makes() -> None:
     settings = replace(SETTINGS, evaluations=60)
     scored = scores_of(known.given, engine, settings, finer=known.finer)
     assert scored.effects is not None
-    assert torch.equal(field_of(scored.effects, scored.segments[-1], known.given, settings), scored.field)
+    assert torch.equal(field_now(scored.effects, scored.segments[-1], known.given, settings), scored.field)
 
 
 def test_another_class_is_served_by_the_same_passes() -> None:
@@ -78,7 +78,7 @@ def test_another_class_is_served_by_the_same_passes() -> None:
     )
     assert one.passes.count == before
     assert other.evaluations == known.evaluations
-    assert not torch.equal(View().of(other), View().of(known))
+    assert not torch.equal(Look().of(other), Look().of(known))
 
 
 def test_stop_makes_an_answer_of_what_there_is() -> None:
@@ -95,14 +95,14 @@ def test_stop_makes_an_answer_of_what_there_is() -> None:
     result = usu.explain(
         asked.loaded.model, one.image, 2, preset=replace(SETTINGS, evaluations=known.evaluations), picture=one.view
     )
-    assert near(View("usu", "soft", SETTINGS.temperature).of(known), result.pixel_map)
+    assert near(Look("usu", "soft", SETTINGS.temperature).of(known), result.pixel_map)
 
 
 @pytest.mark.parametrize("budget", ["cell", "hybrid", "soft"])
 @pytest.mark.parametrize("temperature", [0.05, 0.3, 2.0])
 def test_what_a_budget_promises_is_measured(budget: str, temperature: float) -> None:
     _, _, known, _ = sharpened(replace(SETTINGS, ceiling=48))
-    view = View("usu", budget, temperature)
+    view = Look("usu", budget, temperature)
     found = masses(known, view.of(known))
     assert found["mass"] < 1e-10
     assert (found["D1"] < 1e-10) == (budget == "cell")
@@ -111,7 +111,7 @@ def test_what_a_budget_promises_is_measured(budget: str, temperature: float) -> 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_keeps_what_it_promises(way: str) -> None:
     _, _, known, _ = sharpened(replace(SETTINGS, ceiling=48))
-    view = View(way)
+    view = Look(way)
     found = desiderata(known, view)
     assert set(found) == {"D1", "mass", "D2", "D3", "D4"}
     broken = [name for name in view.promised if name in found and found[name] > TOLERANCE[name]]  # type: ignore[index]
@@ -132,7 +132,7 @@ def test_without_everything_the_model_sees_the_fill() -> None:
 
 def test_what_is_taken_away_is_what_is_shown(tmp_path: Path) -> None:
     asked, one, known, _ = sharpened(replace(SETTINGS, ceiling=48))
-    view = View("usu", "cell", 0.2)
+    view = Look("usu", "cell", 0.2)
     with np.load(io.BytesIO(export.arrays(known, view))) as found:
         assert np.array_equal(found["pixel_map"], view.of(known).numpy())
         assert {"coarse", "scores", "segments_0", "effects", "effects_stderr", "stderr"} <= set(found)

@@ -6,6 +6,7 @@ import copy
 import errno
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +22,8 @@ from usu.metrics import Metric, by_name
 from usu.metrics.passes import Measured
 from usu.models import Loaded
 from usu.models.pictures import Geometry
+from usu.operator.interpolate import guided_filter
+from usu.upsamplers import Filter
 
 DICE = torch.Generator().manual_seed(3)
 OUTLINE = np.zeros((40, 40), dtype=bool)
@@ -83,9 +86,9 @@ def test_a_folder_is_gone_on_with(tmp_path):
 
 
 def test_a_folder_refuses_another_upsampler_or_picture_of_the_same_name(tmp_path):
-    fine, coarse = (usu.upsamplers.GuidedFilter(radius=radius) for radius in (2, 9))
+    fine, again, coarse = (Filter("guided", partial(guided_filter, radius=radius)) for radius in (2, 2, 9))
     run(rivals=[fine, "bilinear"], out=tmp_path)
-    run(rivals=[usu.upsamplers.GuidedFilter(radius=2), "bilinear"], out=tmp_path)  # equal is the same
+    run(rivals=[again, "bilinear"], out=tmp_path)  # equal is the same
     with pytest.raises(ValueError, match=r"another upsamplers\.guided"):
         run(rivals=[coarse, "bilinear"], out=tmp_path)
     one, two = PICTURES
@@ -261,9 +264,21 @@ def test_whoever_listens_to_finer_layers_pays_for_it():
                 time.sleep(0.2)
             return self.body(batch)
 
-    table = evaluate(["fast", "cell-constant-scores"], PICTURES[:1], Slow(), ["mass-error"], layer="body.2")
-    assert heard
-    assert all(row.evaluations == 1 and row.seconds > 0.2 for row in table.rows)
+    # the pass that makes the coarse map hears them, too; a map made elsewhere has no such pass
+    for sample, evaluations in ((PICTURES[0], 0), (replace(PICTURES[0], coarse=np.eye(5), target=1), 1)):
+        heard.clear()
+        table = evaluate(["fast", "cell-constant-scores"], [sample], Slow(), ["mass-error"], layer="body.2")
+        assert len(table.rows) == 2, table.failures
+        assert len(heard) == 1
+        assert all(row.evaluations == evaluations and row.seconds > 0.2 * evaluations for row in table.rows)
+
+
+def test_a_map_is_measured_as_it_is_explained():
+    image = PICTURES[0].image
+    explained = usu.explain(MODEL, image, layer="2", preset="cell", evaluations=40)
+    (row,) = run(rivals=["cell"], metrics=["sparseness"], pictures=[Sample("a", image)]).rows
+    assert row.evaluations == explained.upsampled.evaluations == 40
+    assert row.value == pytest.approx(usu.metrics.sparseness(explained.pixel_map), rel=1e-6)
 
 
 def test_a_picture_that_fails_costs_the_others_nothing(tmp_path):

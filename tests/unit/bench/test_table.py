@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 
 from usu.bench import Row, Table, read_table
+from usu.bench.table import latex
+from usu.stats import report
 
 ROWS = tuple(
     Row(picture, 7, upsampler, metric, value, 300, 2, 0.5, 0.25)
@@ -44,27 +47,8 @@ def test_values_are_paired_by_picture():
     found = Table(ROWS, {}).values("iou")
     np.testing.assert_array_equal(found["nearest"], [0.1, np.nan])
     assert list(found) == ["nearest", "cell"]
-    with pytest.raises(ValueError, match="`metric` must be in the table; got 'x'"):
+    with pytest.raises(ValueError, match=r"`metric` must .*; got 'x'"):
         Table(ROWS, {}).values("x")
-
-
-def test_the_fill_matrix_has_scorers_in_rows():
-    rows = [
-        Row("a", 0, f"cell:{scorer}", f"half-deletion:{evaluator}", 10 * i + j, 0, 0)
-        for i, scorer in enumerate(("blur", "mean"))
-        for j, evaluator in enumerate(("blur", "mean"))
-    ]
-    fills, means = Table(tuple(rows), {}).fill_matrix("cell", "half-deletion", ("blur", "mean"))
-    assert fills == ["blur", "mean"]
-    np.testing.assert_array_equal(means, [[0, 1], [10, 11]])
-
-
-def test_a_fill_matrix_that_is_not_whole_is_refused():
-    table = Table((Row("a", 0, "cell:blur", "half-deletion:blur", 1.0, 0, 0),), {})
-    with pytest.raises(ValueError, match="`upsampler` must be in the table with every fill; got 'cell'"):
-        table.fill_matrix("cell", "half-deletion")
-    with pytest.raises(ValueError, match="`metric` must be in the table; got 'iou:blur'"):
-        table.fill_matrix("cell", "iou", ("blur",))
 
 
 def test_every_whole_fill_matrix_is_written():
@@ -91,3 +75,16 @@ def test_a_table_as_a_frame():
     pytest.importorskip("pandas")
     frame = Table(ROWS, {}).to_pandas()
     assert frame.shape == (5, 9)
+
+
+def test_a_report_in_latex_has_whole_rows_and_plain_names():
+    nasty = r"50 % of_a {b} & c\d ~x^2 #1 $y$"
+    values = {"bilinear": np.arange(8.0), nasty: np.arange(8.0) ** 2, "worse": -np.arange(8.0)}
+    page = latex(report({"m_1": ("higher", values), "m_2": ("lower", values)}, resamples=20))
+    rows = re.findall(r"^(.*) \\\\$", page, re.MULTILINE)
+    assert len(rows) == 2 * (1 + 3)
+    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {11}
+    assert page.count(r"\midrule") == 2
+    assert r"50 \% of\_a \{b\} \& c\textbackslash d" in page
+    assert "% m_1 (higher is better), 8 pictures" in page
+    assert "family of 4 tests" in " ".join(page.replace("%", "").split())

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.problems import grid_labels
-from usu.metrics.half_deletion import half_deletion, halves
+from usu.metrics.curves import half_deletion, halves
 
 
 def total(batch):

@@ -40,7 +40,7 @@ def test_cells_counted_one_by_one_with_any_factor_on_both(problem, coarse_is, fa
     wanted = [a * (cells == k).sum() if coarse_is == "density" else a for k, a in enumerate(coarse)]
     mean = np.mean(np.abs(wanted))
     errors = [divided(abs(s - m), abs(m) or mean) for s, m in zip(found, wanted, strict=True)]
-    moved = divided(sum(abs(s - m) for s, m in zip(found, wanted, strict=True)), np.sum(np.abs(wanted)))
+    moved = divided(0.5 * sum(abs(s - m) for s, m in zip(found, wanted, strict=True)), np.sum(np.abs(wanted)))
     # a factor leaves its own rounding, no more
     arguments = {"cells": cells, "coarse_is": coarse_is}
     assert mass_error(factor * pixel_map, factor * coarse, **arguments) == pytest.approx(
@@ -55,12 +55,12 @@ def test_known_answers(library):
     assert mass_error(pixel_map, library(np.array([[2.0, 5.5]]))) == 0
     assert moved_mass(pixel_map, library(np.array([[2.0, 5.5]]))) == 0
     assert mass_error(pixel_map, library(np.array([[4.0, 5.0]]))) == pytest.approx(1 / 2)  # 4 of 8, 11 of 10
-    assert moved_mass(pixel_map, library(np.array([[4.0, 5.0]]))) == pytest.approx(5 / 18)
+    assert moved_mass(pixel_map, library(np.array([[4.0, 5.0]]))) == pytest.approx(2.5 / 18)
     assert mass_error(pixel_map, library(np.array([[0.0, 4.0]]))) == pytest.approx(1)  # 4 beside a mean of 4; 3 of 8
     assert mass_error(pixel_map, library(np.array([[8.0, 10.0]])), coarse_is="mass") == pytest.approx(1 / 2)
     odd = library(np.array([[0, 1, 0, 1]]))  # cells of 6 and 9
     assert mass_error(pixel_map, library(np.array([3.0, 6.0])), cells=odd) == pytest.approx(1 / 4)
-    assert moved_mass(pixel_map, library(np.array([3.0, 6.0])), cells=odd) == pytest.approx(3 / 18)
+    assert moved_mass(pixel_map, library(np.array([3.0, 6.0])), cells=odd) == pytest.approx(1.5 / 18)
     # a cell without pixels: no mass as a density, lost mass otherwise
     assert mass_error(pixel_map, library(np.array([3.0, 4.5, 7.0])), cells=odd) == 0
     assert mass_error(pixel_map, library(np.array([6.0, 9.0, 7.0])), cells=odd, coarse_is="mass") == 1
@@ -80,7 +80,7 @@ def test_redistribution_keeps_mass_and_bilinear_moves_it():
     assert mass_error(usu.redistribute(coarse, scores), coarse) < 1e-12
     bilinear = usu.interpolate(coarse, (56, 56), "bilinear")
     assert mass_error(bilinear, coarse) > 0.3
-    assert 0.2 < moved_mass(bilinear, coarse) < 0.8
+    assert 0.1 < moved_mass(bilinear, coarse) < 0.4
     assert mass_error(usu.redistribute(coarse.astype(np.float32), scores.astype(np.float32)), coarse) < 1e-5
 
 

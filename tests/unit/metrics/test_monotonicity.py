@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from usu.metrics.monotonicity import monotonicity_correlation
+from usu.metrics.curves import monotonicity_correlation
 
 
 def total(batch):

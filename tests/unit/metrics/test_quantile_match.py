@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from usu.metrics.quantile_match import quantile_match
+from usu.metrics.maps import quantile_match
 
 
 @st.composite

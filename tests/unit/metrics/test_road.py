@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from usu.metrics.imputation import noisy_linear
-from usu.metrics.road import road
+from usu.metrics.road import noisy_linear, road
 
 
 def unsure(batch):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import usu
-from usu.metrics.seam_energy import seam_energy
+from usu.metrics.mass import seam_energy
 
 
 def by_neighbours(pixel_map, cells, segments):

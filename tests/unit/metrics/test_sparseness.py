@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from usu.metrics.sparseness import sparseness
+from usu.metrics.mass import sparseness
 
 MAPS = hnp.arrays(np.float64, hnp.array_shapes(min_dims=2, max_dims=2, max_side=7), elements=st.floats(-1, 1, width=32))
 

@@ -1,4 +1,4 @@
-"""Where scores change: the H-map, and the segments it marks for refinement."""
+"""Where scores change, and what is done there: the H-map, the segments it marks, coarse and fine scores mixed by it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,7 @@ def heterogeneity(scores: ArrayT, kind: Literal["range", "diagonal"] = "range") 
     - ``"diagonal"`` (the paper): H = Φ * [[-1, 0, 1], [0, 0, 0], [1, 0, -1]], the mixed derivative. Signed, and blind
       to horizontal and vertical edges: a square of scores answers only at its corners.
 
-    Both repeat the border outwards.
-
-    Args:
-        scores: (..., H, W).
-        kind: see above.
-
-    Returns:
-        (..., H, W) in the library and dtype of ``scores``.
+    Both repeat the border outwards. Scores are (..., H, W); H comes back in their library and dtype.
 
     Guarantees:
         Zero where the window is constant. ``"diagonal"`` is linear in the scores; ``"range"`` is at least 0 and scales
@@ -53,13 +46,8 @@ def heterogeneity(scores: ArrayT, kind: Literal["range", "diagonal"] = "range") 
 def boundary_segments(h: Array, segments: ArrayT, threshold: float) -> ArrayT:
     """The labels of the segments worth splitting: max over the segment of |H| > threshold, sorted.
 
-    Args:
-        h: (..., H, W) from `heterogeneity`; over leading dimensions (several targets) the maximum counts.
-        segments: (H, W) integer labels, at least 0.
-        threshold: at least 0.
-
-    Returns:
-        A 1-D array of labels, in the library of ``segments``.
+    ``h`` is (..., H, W) from `heterogeneity`; over leading dimensions (several targets) the maximum counts. The labels
+    of ``segments`` (H, W) start at 0; those returned are a 1-D array in their library.
 
     Guarantees: monotone; a lower threshold never gives fewer segments.
 
@@ -90,3 +78,46 @@ def _diagonal(flat: Tensor) -> Tensor:
 def _range(flat: Tensor) -> Tensor:
     # pooling ignores what lies outside, which for a maximum is the same as repeating the border
     return max_pool2d(flat, 3, stride=1, padding=1) + max_pool2d(-flat, 3, stride=1, padding=1)
+
+
+def mixing(h: ArrayT, center: float = 0.1, temperature: float = 0.02) -> ArrayT:
+    """How much of the coarser scores is kept: α = sigmoid(-(|H| - center) / temperature).
+
+    Flat places keep the coarse value (α > 0.99 at H = 0) if ``center`` is at least five temperatures.
+
+    Guarantees:
+        In (0, 1) and strictly decreasing in |H| (as far as floats can tell); 1/2 at |H| = center; below 0.01 and above
+        0.99 five temperatures to either side.
+
+    >>> [round(float(a), 3) for a in mixing(torch.tensor([0.0, 0.1, -0.2]))]
+    [0.993, 0.5, 0.007]
+    """
+    field = check.as_tensor("h", h)
+    check.finite("h", field)
+    middle, width = check.real_number("center", center), check.positive_number("temperature", temperature)
+    return check.like_input(h)(torch.sigmoid((middle - field.abs()) / width))  # type: ignore[no-any-return]
+
+
+def merge(coarse_scores: ArrayT, fine_scores: Array, alpha: Array) -> ArrayT:
+    """Φ = α · Φ_coarse + (1 - α) · Φ_fine, pixel by pixel.
+
+    Both are (..., H, W); ``alpha``, from `mixing`, lies in [0, 1] and broadcasts.
+
+    Guarantees: convex, so never outside what went in, to the last bit; equal inputs come back unchanged.
+
+    >>> merge(torch.tensor([0.0, 0.5]), torch.tensor([1.0, 0.5]), torch.tensor([0.25, 0.3])).tolist()
+    [0.75, 0.5]
+    """
+    coarse = check.as_tensor("coarse_scores", coarse_scores)
+    fine = check.as_tensor("fine_scores", fine_scores)
+    weight = check.as_tensor("alpha", alpha)
+    if coarse.shape != fine.shape:
+        raise ValueError(
+            f"`fine_scores` must have the shape of `coarse_scores` ({check.shape(coarse)}); got {check.shape(fine)}. "
+            "Gather both into fields of the picture's size."
+        )
+    check.in_unit_interval("alpha", weight)
+    mixed = fine + weight * (coarse - fine)
+    # rounding may step over an end by one bit
+    mixed = torch.minimum(torch.maximum(mixed, torch.minimum(coarse, fine)), torch.maximum(coarse, fine))
+    return check.like_input(coarse_scores)(mixed)  # type: ignore[no-any-return]

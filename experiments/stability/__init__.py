@@ -1,0 +1,20 @@
+"""How stable are maps between seeds, how far does one run know it, and is faithfulness paid for it?
+
+    python -m experiments.stability STEP DATA NETWORK docs/results/stability [--pictures N]
+    python -m experiments.stability page docs/results/stability docs/stability.md
+
+``DATA`` holds the development sets and ``models/load.py``. NETWORK is embedded, resnet50, vgg16_cifar10 or
+vit_s14_cifar10. STEP is one of
+
+- seeds: two seeds at 300 evaluations, presets of today and before, faithfulness;
+- long: the map of 3,000 evaluations, intervals, ``evaluations="auto"``;
+- curve: 30 to 1,200 evaluations, with and without the coarse map, kernel SHAP, shapiq;
+- moved: the picture saved again and shifted by one pixel;
+- rivals: other methods at equal or greater cost;
+- choices: other fills and segmenters;
+- outlines: AUROC within cells that straddle an outline (pets).
+
+Pictures are those at odd places of their folders, on which nothing was chosen. Each is a row of ``STEP-NETWORK.csv``,
+written as soon as it is known; a repeated command goes on. Every output of the network is kept in memory by the
+picture's bytes, so a run of 100 evaluations is the beginning of one of 300.
+"""

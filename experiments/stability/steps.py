@@ -1,0 +1,164 @@
+"""What each step measures of one picture: a row of numbers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from experiments.stability.cases import SETTINGS, Case, agreement, case_of, pixels_of
+from experiments.stability.rivals import RIVALS, shapiq_map
+from PIL import Image
+
+import usu
+from usu.metrics import cell_auroc
+from usu.models import Loaded
+from usu.models.pictures import seen
+from usu.segment import Felzenszwalb, Tiles, Watershed
+from usu.settings import PRESETS
+
+BUDGETS = (30, 60, 100, 150, 300, 600, 1200)
+#: Where the coarse map should pay most: compared with the same estimator without it.
+FEW = (30, 60, 100, 300)
+#: Evaluations of the map that the others are compared with.
+LONG = 3000
+Row = dict[str, float]
+
+
+def seeds(case: Case, _: Path) -> Row:
+    row: Row = {}
+    for name in ("soft", "cell", "former soft", "former cell", "scores alone"):
+        one, other = (case.made(SETTINGS[name], 300, seed) for seed in (0, 1))
+        row[f"{name} iou"], row[f"{name} pearson"] = agreement(one.pixel_map, other.pixel_map)
+        row |= {f"{name} {metric}": value for metric, value in case.faithful(one.pixel_map).items()}
+        if isinstance(one.stability, float):
+            row[f"{name} predicted"] = one.stability
+    return row
+
+
+def long(case: Case, _: Path) -> Row:
+    row: Row = {}
+    for name in ("soft", "cell"):
+        far, near, other = (case.made(SETTINGS[name], n, seed) for n, seed in ((LONG, 7), (300, 0), (300, 1)))
+        row[f"{name} iou"], row[f"{name} pearson"] = agreement(far.pixel_map, near.pixel_map)
+        row[f"{name} other iou"], row[f"{name} other pearson"] = agreement(far.pixel_map, other.pixel_map)
+        row[f"{name} covered"] = covered(near, far)
+        auto = replace(SETTINGS[name], ceiling=1200)
+        one, two = (case.made(auto, "auto", seed) for seed in (0, 1))
+        row[f"{name} auto evaluations"] = (one.evaluations + two.evaluations) / 2
+        row[f"{name} auto predicted"], row[f"{name} auto level"] = float(one.stability), auto.stability
+        row[f"{name} auto iou"], row[f"{name} auto pearson"] = agreement(one.pixel_map, two.pixel_map)
+    return row
+
+
+def covered(short: usu.Upsampled, far: usu.Upsampled) -> float:
+    """The part of the segments whose 90 % interval around the short run's effect holds the long run's."""
+    one, other = short.effects, far.effects
+    return float(((one.mean - other.mean).abs() <= 1.645 * (one.stderr**2 + other.stderr**2).sqrt()).double().mean())
+
+
+def curve(case: Case, _: Path) -> Row:
+    row: Row = {}
+    for name in ("soft", "cell"):
+        for budget in BUDGETS:
+            one, other = (case.made(SETTINGS[name], budget, seed) for seed in (0, 1))
+            at = f"{name}@{budget}"
+            row[f"{at} iou"], row[f"{at} pearson"] = agreement(one.pixel_map, other.pixel_map)
+            row[f"{at} predicted"] = float(one.stability)
+            if budget in FEW:
+                row |= {f"{at} {metric}": value for metric, value in case.faithful(one.pixel_map).items()}
+    for budget in FEW:
+        maps = {name: case.made(SETTINGS[name], budget, 0).pixel_map for name in ("scores alone", "kernel SHAP")}
+        maps["shapiq"] = shapiq_map(case, budget, 0)
+        for name, pixel_map in maps.items():
+            row |= {f"{name}@{budget} {metric}": value for metric, value in case.faithful(pixel_map).items()}
+    return row
+
+
+def moved(case: Case, path: Path) -> Row:
+    """The same class of the picture saved again, and of the picture one pixel to the left."""
+    row: Row = {}
+    pixels = pixels_of(path)
+    kept = io.BytesIO()
+    Image.fromarray(pixels).save(kept, "JPEG", quality=95)
+    again = case_of(case.loaded, pixels_of(kept), case.target)  # type: ignore[arg-type] # PIL reads both
+    shifted = replace(
+        case,
+        image=torch.roll(case.image, -1, -1),
+        picture=np.roll(case.picture, -1, 1),
+        source=usu.gradcam(
+            case.loaded.model, torch.roll(case.image, -1, -1)[None], case.target, layer=case.loaded.layer, finer=True
+        ),
+    )
+    for name in ("soft", "cell", "fast"):
+        settings = PRESETS["fast"] if name == "fast" else SETTINGS[name]
+        evaluations = None if name == "fast" else 300
+        first = case.made(settings, evaluations, 0).pixel_map
+        if again is not None:
+            found = again.made(settings, evaluations, 0).pixel_map
+            row[f"{name} jpeg iou"], row[f"{name} jpeg pearson"] = agreement(first, found)
+        if bool(shifted.coarse.any()):
+            found = torch.roll(shifted.made(settings, evaluations, 0).pixel_map, 1, -1)[:, 1:]
+            row[f"{name} shift iou"], row[f"{name} shift pearson"] = agreement(first[:, 1:], found)
+    return row
+
+
+def rivals(case: Case, _: Path) -> Row:
+    row: Row = {}
+    for name in ("soft", "cell", "scores alone", "kernel SHAP"):
+        found = case.faithful(case.made(SETTINGS[name], 300, 0).pixel_map)
+        row |= {f"{name} {metric}": value for metric, value in found.items()}
+    for name, rival in RIVALS.items():
+        pixel_map = rival(case)
+        if pixel_map is not None:
+            row |= {f"{name} {metric}": value for metric, value in case.faithful(pixel_map).items()}
+    return row
+
+
+def choices(case: Case, _: Path) -> Row:
+    """Agreement of maps that differ in the fill or the segmenter alone."""
+    soft = SETTINGS["soft"]
+    ways: dict[str, Any] = {f"fill {fill}": replace(soft, fill=fill) for fill in ("mean", "noise", "blur")}
+    for segmenter in (Felzenszwalb(), Tiles(), Watershed()):
+        ways[f"segments {type(segmenter).__name__}"] = replace(soft, segmenter=segmenter)
+    maps = {name: case.made(settings, 600, 0).pixel_map for name, settings in ways.items()}
+    row: Row = {}
+    names = [name for name in maps if name != "fill blur"]
+    for name in names:
+        row[f"{name} iou"], row[f"{name} pearson"] = agreement(maps[name], maps["fill blur"])
+    row["seed iou"], row["seed pearson"] = agreement(maps["fill blur"], case.made(soft, 600, 1).pixel_map)
+    row["mean-noise iou"], row["mean-noise pearson"] = agreement(maps["fill mean"], maps["fill noise"])
+    return row
+
+
+def outlines(case: Case, path: Path) -> Row:
+    _, geometry = case.loaded.prepare(pixels_of(path))
+    outline = np.asarray(Image.open(path.parents[1] / "masks" / f"{path.stem}.png").convert("L")) > 127
+    truth = seen(np.repeat(outline[..., None], 3, -1).astype(np.float32), geometry)[..., 0] > 0.5
+    if not truth.any() or truth.all():
+        return {}
+    coarse = case.coarse.double()
+    maps = {
+        "bilinear": usu.interpolate(coarse, case.size, "bilinear"),
+        "guided": torch.as_tensor(usu.upsamplers.by_name("guided")(coarse, case.picture)),
+        "fast": case.made(PRESETS["fast"], None, 0).pixel_map,
+        "soft": case.made(SETTINGS["soft"], 300, 0).pixel_map,
+        "cell": case.made(SETTINGS["cell"], 300, 0).pixel_map,
+    }
+    grid = (coarse.shape[0], coarse.shape[1])
+    return {f"{name} auroc": float(cell_auroc(pixel_map, truth, grid)) for name, pixel_map in maps.items()}
+
+
+STEPS: dict[str, Callable[[Case, Path], Row]] = {
+    "seeds": seeds, "long": long, "curve": curve, "moved": moved, "rivals": rivals, "choices": choices,
+    "outlines": outlines,
+}  # fmt: skip
+
+
+def measured(step: str, loaded: Loaded, path: Path) -> Row:
+    case = case_of(loaded, pixels_of(path))
+    return {} if case is None else STEPS[step](case, path)

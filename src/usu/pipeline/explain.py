@@ -1,0 +1,269 @@
+"""`explain` and `explain_many`: a coarse map from a source, upsampled, with what a person should know of it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from usu import _checks as check
+from usu._checks import as_numpy
+from usu.errors import UsuWarning
+from usu.forward import Progress, Target
+from usu.forward.digest import weights_digest
+from usu.inputs import displayable, each_of, pictured
+from usu.models import Loaded, resolve_target
+from usu.models.known import known
+from usu.pipeline.run import upsample
+from usu.results import Explanation
+from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
+from usu.sources import LAYER_SOURCES
+from usu.sources.cams import coarse_map
+from usu.sources.coarse import CoarseMap
+from usu.types import Array, NDArray
+
+#: What was explained, and how: `logging.getLogger("usu")`.
+LOG = logging.getLogger("usu")
+#: A target less probable than this, and not among so many likeliest classes, may be a wrong index.
+TINY, LIKELIEST = 1e-3, 5
+
+
+def explain(
+    model: Any,
+    image: Any,
+    target: Target | str | Sequence[str] = None,
+    *,
+    source: str | Array = "gradcam",
+    layer: str | nn.Module | None = None,
+    top: int | None = None,
+    preset: str | Settings | None = None,
+    evaluations: int | Literal["auto"] | None = None,
+    prepare: Any = None,
+    picture: Array | None = None,
+    classes: Sequence[str] | None = None,
+    progress: Progress | bool | None = None,
+) -> Explanation:
+    """Why the model said what it said about one picture: a coarse map from a source, upsampled.
+
+    Args:
+        model: an ``nn.Module`` (sources need gradients); what `usu.models.load` returned; a
+            ``transformers.pipeline("image-classification")``; any callable if ``source`` is a map of your own.
+        image: what the model takes, (C, H, W) or (1, C, H, W); or a path, a Pillow image or an array (H, W, 3), which
+            is prepared as the model says, or ``prepare``.
+        target: class index or name, several of them, a callable on the output, or None for the model's top class.
+        source: ``"gradcam"``, ``"hirescam"``, ``"layercam"``, ``"attention_rollout"`` or ``"gradient_attention"``; or a
+            coarse map (h, w) made elsewhere.
+        layer: where the first three look; None takes the last spatial layer and says why.
+        top: the so many likeliest classes instead of a target. Several classes are read from the same passes.
+        preset: as in `usu.upsample`; None is ``"soft"``: the total is kept and follows the model most faithfully.
+            Any other choice: `Settings`.
+        evaluations: see `usu.upsample`; the source's own pass is counted apart.
+        prepare: how pictures become the model's input, where the model does not say: torchvision's weights, timm's data
+            config, a processor of transformers, a `usu.models.Preparation`, or a function of pixels.
+        picture: H x W x 3 in [0, 1], for segments and figures; else what ``image`` shows, by min-max where it is a
+            tensor.
+        classes: names, for targets and for the label of the result; else those the model knows.
+        progress: True shows a line on standard error; or a function, called with the evaluations done and to do.
+
+    A source may find no evidence for the target, and its map is zero. Then what is known is shown instead, and a
+    `usu.errors.UsuWarning`, ``instead`` of the result, its manifest and its figure say so: the evidence against the
+    target where there is some, otherwise the scores on a coarse map of ones. A warning also says that the target's
+    probability is tiny, because its index may be wrong.
+
+    >>> net = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    >>> with torch.no_grad(): _ = net[0].weight.fill_(1.0), net[0].bias.fill_(0.0)
+    >>> found = explain(net, torch.rand(1, 9, 9), "cat", classes=["dog", "cat"], evaluations=8)
+    >>> found.coarse.shape, found.pixel_map.shape, found.label, found.source.layer
+    ((4, 4), (9, 9), 'cat', '0')
+    """
+    about = known(model, prepare)
+    given = pictured(image, about)
+    names = about.classes if classes is None else tuple(classes)
+    goal = _goal(target, names)
+    settings = settings_of(preset, default=EXPLAIN_DEFAULT, evaluations=evaluations)
+    if isinstance(source, str) and source in LAYER_SOURCES:
+        layer = about.layer if layer is None else layer
+    coarse = _coarse(about.model, given.image[None], goal, source, layer, top, finer=settings.base == "layers")
+    shown = given.picture if picture is None else as_numpy(picture)
+    shown = as_numpy(displayable(given.image)) if shown is None else shown
+    values, finer, instead = _shown_of(coarse, settings)
+    coarse = replace(coarse, notes=_remarks(coarse, instead))
+    for remark in coarse.notes:
+        warnings.warn(remark, UsuWarning, stacklevel=2)
+    several = list(coarse.targets) if coarse.targets and len(coarse.targets) > 1 else None
+    upsampled = upsample(
+        values,
+        given.image,
+        about.model,
+        several or (coarse.targets[0] if coarse.targets else goal),
+        preset=settings,
+        finer=finer,
+        picture=shown,
+        progress=line_of(progress),
+    )
+    weights = weights_digest(about.model) if isinstance(about.model, nn.Module) else None
+    upsampled = replace(upsampled, provenance={**upsampled.provenance, "weights": weights})
+    found = upsampled.provenance["target"]
+    indices = found if isinstance(found, list) else [found]
+    if all(isinstance(index, int) for index in indices):
+        coarse = replace(coarse, targets=tuple(indices))
+    made = Explanation(
+        coarse, values, upsampled, shown, tuple(_label(index, names) for index in indices), given.original,
+        given.geometry, instead=instead, source_name=source if isinstance(source, str) else "own map",
+    )  # fmt: skip
+    LOG.info("%r", made)
+    return made
+
+
+def explain_many(
+    model: Any,
+    images: Any,
+    target: Target | str | Sequence[str] = None,
+    *,
+    source: str | Array = "gradcam",
+    layer: str | nn.Module | None = None,
+    top: int | None = None,
+    preset: str | Settings | None = None,
+    evaluations: int | Literal["auto"] | None = None,
+    prepare: Any = None,
+    classes: Sequence[str] | None = None,
+    progress: bool = False,
+) -> Iterator[Explanation]:
+    """`explain` for many pictures, one after the other, as they are asked for.
+
+    Args:
+        model: and all other arguments: as in `explain`; the target is the same for all pictures.
+        images: a batch (B, C, H, W); a folder, a glob or a list of paths; or anything that gives pictures or batches
+            one after the other, such as a DataLoader, of whose (images, labels) the first is taken.
+        progress: True shows a line on standard error with the pictures done.
+
+    >>> net = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    >>> [found.evaluations for found in explain_many(net, torch.rand(2, 1, 9, 9), evaluations=8)]
+    [8, 8]
+    """
+    about = known(model, prepare)
+    whole = Loaded(type(about.model).__name__, about.model, about.prepare, about.classes, about.layer)
+    pictures, count = each_of(images)
+    told = line_of(progress or None, what="pictures")
+    for done, image in enumerate(pictures):
+        if told is not None:
+            told(done, count)
+        yield explain(
+            whole if about.prepare is not None else about.model, image, target, source=source, layer=layer, top=top,
+            preset=preset, evaluations=evaluations, classes=about.classes if classes is None else classes,
+        )  # fmt: skip
+        if told is not None:
+            told(done + 1, count)
+
+
+def line_of(progress: Progress | bool | None, what: str = "evaluations") -> Progress | None:
+    """A line on standard error that is written anew, where somebody asked for it with True."""
+    if progress is None or progress is False:
+        return None
+    if progress is not True:
+        return progress
+
+    def told(done: int, total: int) -> None:
+        bar = "#" * (30 * done // total) if total else ""
+        sys.stderr.write(f"\r[{bar:<30}] {done} of {total or '?'} {what}" + "\n" * (done == total))
+        sys.stderr.flush()
+
+    return told
+
+
+def _goal(target: Any, classes: tuple[str, ...] | None) -> Any:
+    """Class names as the indices they stand for."""
+    if isinstance(target, str):
+        return resolve_target(target, classes)
+    if isinstance(target, (list, tuple)):
+        return [resolve_target(one, classes) if isinstance(one, str) else one for one in target]
+    return target
+
+
+def _label(index: Any, classes: tuple[str, ...] | None) -> str:
+    if isinstance(index, int):
+        return classes[index] if classes is not None and index < len(classes) else f"class {index}"
+    return "no class asked for" if index is None else str(index)
+
+
+def _shown_of(coarse: CoarseMap, settings: Settings) -> tuple[NDArray, list[Tensor] | None, str | None]:
+    """The maps to upsample, of finer layers (None: nobody looked), and what they are where the source's is zero."""
+    every = [_one_shown(coarse, settings, row) for row in range(len(coarse.values))]
+    if len(every) == 1:
+        values, finer, instead = every[0]
+        return values, finer, instead
+    reasons = dict.fromkeys(instead for _, _, instead in every if instead is not None)
+    # a class without evidence has nothing to say of finer places either
+    levels = [
+        torch.stack([level[row] if every[row][1] else torch.ones_like(level[row]) for row in range(len(every))])
+        for level in coarse.finer
+    ]
+    return np.stack([values for values, _, _ in every]), levels or None, "; ".join(reasons) or None
+
+
+def _one_shown(coarse: CoarseMap, settings: Settings, row: int) -> tuple[NDArray, list[Tensor] | None, str | None]:
+    finer = [level[row] for level in coarse.finer]
+    values = coarse.values[row]
+    instead = None
+    if coarse.empty[row]:
+        if coarse.signed is not None and coarse.only_negative[row]:
+            values, instead = coarse.signed[row], "the evidence against the target"
+        elif settings.scoring != "none":
+            values, finer, instead = torch.ones_like(values), [], "the scores alone, on a coarse map of ones"
+        elif any(bool(level.any()) for level in finer):
+            values, instead = torch.ones_like(values), "the finer layers alone, on a coarse map of ones"
+    plain = as_numpy(values).astype(np.float64)
+    return plain, finer if finer or (instead and settings.scoring != "none") else None, instead
+
+
+def _remarks(coarse: CoarseMap, instead: str | None) -> tuple[str, ...]:
+    """What a person should know before believing the result."""
+    notes = list(coarse.notes)
+    if instead is not None:
+        why = notes.pop(0) if notes else "The coarse map is zero everywhere."
+        notes.insert(0, f"{why} Shown instead: {instead}.")
+    for goal in coarse.goals:
+        if goal.probability is not None and goal.probability < TINY and goal.likelier >= LIKELIEST:
+            notes.append(
+                f"The model gives class {goal.number} a probability of {goal.probability:.1g} here and finds "
+                f"{goal.likelier} classes likelier. Is it the class you mean?"
+            )
+    return tuple(notes)
+
+
+def _coarse(
+    model: Any, images: Tensor, target: Any, source: str | Array, layer: Any, top: int | None, *, finer: bool
+) -> CoarseMap:
+    if not isinstance(source, str):
+        values = check.as_tensor("source", source)
+        if values.ndim != 2:
+            raise ValueError(f"`source` must be one coarse map, h x w; got {check.shape(values)}.")
+        if top is not None:
+            raise ValueError(f"`top` must be None for a map of your own; got {top}. Name the classes with `target`.")
+        several = [target] if isinstance(target, int) else target if isinstance(target, list) else None
+        known_targets = None if several is None else tuple(several)
+        return CoarseMap(values[None].repeat(len(several or [0]), 1, 1), "", "made elsewhere", known_targets, 0)
+    if isinstance(target, list) and source not in LAYER_SOURCES:
+        return _joined([coarse_map(source, model, images, one, layer=layer, finer=finer) for one in target])
+    return coarse_map(source, model, images, target, top=top, layer=layer, finer=finer)
+
+
+def _joined(parts: Sequence[CoarseMap]) -> CoarseMap:
+    """Several classes of one picture, asked for one by one."""
+    first = parts[0]
+    return replace(
+        first,
+        values=torch.cat([part.values for part in parts]),
+        targets=None if first.targets is None else tuple(part.targets[0] for part in parts if part.targets),
+        evaluations=sum(part.evaluations for part in parts),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        signed=None if first.signed is None else torch.cat([part.signed for part in parts if part.signed is not None]),
+        goals=tuple(goal for part in parts for goal in part.goals),
+    )

@@ -1,0 +1,143 @@
+"""A result in a folder: maps, overlay, panel and, last, the manifest."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import tempfile
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from usu._checks import as_numpy
+from usu.forward.digest import digest
+from usu.refine import StopReason
+from usu.results.files import draft_prefix
+from usu.types import NDArray
+
+if TYPE_CHECKING:
+    from usu.results.result import Explanation
+
+#: Of the folder: raised when a folder of today could not be read by the code of yesterday, or the other way round.
+SCHEMA = 2
+#: What the system says when a folder is moved to a name that is taken.
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+
+
+def save_explanation(explanation: Explanation, directory: Path) -> Path:
+    """``maps.npz``, ``overlay.png``, ``panel.png`` and, last, ``manifest.json``, in a folder that was not there before.
+
+    Everything is written beside its final place and moved there in one step, so that an interruption or a full disk
+    leaves nothing behind, and of several processes one gets the name.
+    """
+    taken = FileExistsError(
+        f"`directory` must not exist yet, or be empty; got {directory}, which holds something. "
+        "Choose another name, or remove it."
+    )
+    if directory.is_symlink() or (directory.exists() and (not directory.is_dir() or any(directory.iterdir()))):
+        raise taken
+    new = [folder for folder in directory.parents if not folder.exists()]
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=draft_prefix(directory.parent), dir=directory.parent))
+    try:
+        np.savez_compressed(draft / "maps.npz", **_arrays(explanation))  # type: ignore[arg-type] # taken for a keyword
+        explanation.overlay().save(draft / "overlay.png")
+        explanation.figure().savefig(draft / "panel.png")
+        manifest = {**manifest_of(explanation), "maps": digest((draft / "maps.npz").read_bytes())}
+        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+        # a file name that is no text comes out as \udcXX, which JSON reads back
+        (draft / "manifest.json").write_text(text, encoding="utf-8", errors="backslashreplace")
+        draft.chmod(0o755)  # mkdtemp makes folders for one user only
+        try:
+            if directory.exists():
+                directory.rmdir()
+            draft.rename(directory)
+        except OSError as error:  # another process was quicker
+            raise (taken if error.errno in _TAKEN else error) from None
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        with suppress(OSError):  # someone else may have come to use them meanwhile
+            for folder in new:
+                folder.rmdir()
+        raise
+    return directory
+
+
+def saved_manifest(directory: Path) -> dict[str, Any] | None:
+    """The manifest of a folder that `save_explanation` wrote; None if it is of another schema, or it or the maps it
+    speaks of are not whole."""
+    try:
+        manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+        whole = isinstance(manifest, dict) and manifest.get("maps") == digest((directory / "maps.npz").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return manifest if whole and manifest.get("schema") == SCHEMA else None
+
+
+def manifest_of(explanation: Explanation) -> dict[str, Any]:
+    """Everything but the maps, as plain values."""
+    result, source = explanation.upsampled, explanation.source
+    reason = result.stop_reason
+    return {
+        "schema": SCHEMA,
+        "label": explanation.label,
+        "labels": list(explanation.labels),
+        "probabilities": list(explanation.probabilities),
+        "targets": list(source.targets) if source.targets is not None else None,
+        "source": {
+            "name": explanation.source_name,
+            "layer": source.layer,
+            "reason": source.reason,
+            "evaluations": source.evaluations,
+            "notes": list(source.notes),
+            "dtype": str(source.values.dtype).removeprefix("torch."),
+            "goals": [list(goal) for goal in source.goals],
+        },
+        "instead": explanation.instead,
+        "evaluations": result.evaluations,
+        "stability": result.stability,
+        "seconds": result.seconds,
+        "mass_error": result.mass_error,
+        "stop_reason": reason.name if isinstance(reason, StopReason) else [r.name for r in reason],
+        "geometry": None if explanation.geometry is None else asdict(explanation.geometry),
+        **result.provenance,
+        "request": dict(explanation.request),
+    }
+
+
+def _arrays(explanation: Explanation) -> dict[str, NDArray]:
+    result, source = explanation.upsampled, explanation.source
+    maps = {
+        "coarse": explanation.coarse, "pixel_map": result.pixel_map, "scores": result.scores,
+        "stderr": result.stderr, "picture": explanation.picture, "original": _bytes(explanation.original),
+        "source_values": _plain(source.values),
+        "source_signed": None if source.signed is None else _plain(source.signed),
+    }  # fmt: skip
+    maps |= {f"source_finer_{level}": _plain(field) for level, field in enumerate(source.finer)}
+    maps |= {f"segments_{depth}": labels for depth, labels in enumerate(result.segments)}
+    maps |= {f"scores_{depth}": field.numpy() for depth, field in enumerate(result.depth_scores)}
+    return {name: values for name, values in maps.items() if values is not None}
+
+
+def _plain(values: Tensor) -> NDArray:
+    """An array; numpy has no bfloat16, whose numbers are also float32's."""
+    return as_numpy(values.float() if values.dtype == torch.bfloat16 else values)
+
+
+def _bytes(unit: NDArray | None) -> NDArray | None:
+    """A photograph as the bytes it was made of, where it was made of bytes: a quarter of the disk."""
+    if unit is None or unit.dtype != np.float32:
+        return unit
+    small = np.rint(255 * unit).astype(np.uint8)
+    return small if np.array_equal(unit_of(small), unit) else unit
+
+
+def unit_of(stored: NDArray) -> NDArray:
+    """In [0, 1], whether it was stored as bytes or not."""
+    return stored.astype(np.float32) / np.float32(255) if stored.dtype == np.uint8 else stored

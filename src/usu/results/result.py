@@ -1,0 +1,339 @@
+"""The results themselves: `Upsampled`, a pixel map and how it was made; `Explanation`, of one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal
+
+import numpy as np
+
+from usu import _checks as check
+from usu._checks import as_numpy
+from usu.models.pictures import Geometry, place
+from usu.refine import StopReason
+from usu.results.folder import manifest_of, save_explanation
+from usu.results.region import Region, region_of
+from usu.sources.coarse import CoarseMap
+from usu.types import ArrayT, NDArray
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from usu.plot import View
+
+#: What `plot` draws: the map over its picture; both side by side; the scores; the standard errors.
+Kind = Literal["overlay", "panel", "scores", "stderr"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Upsampled(Generic[ArrayT]):
+    """A pixel map and how it was made.
+
+    For a batch, ``pixel_map`` and ``scores`` are stacked; ``segments``, ``depth_scores`` and ``stop_reason`` have one
+    entry per picture; ``evaluations`` and ``seconds`` are sums and ``mass_error`` is the worst.
+    """
+
+    #: (H, W); (T, H, W) for several targets; with a leading B for a batch. Library, dtype and device of the coarse map.
+    pixel_map: ArrayT
+    #: The standard deviation of each pixel's value, like ``pixel_map``; None where the scores have no posterior.
+    stderr: ArrayT | None
+    #: The expected IoU of the 5 % highest pixels with those of a run with another seed; None where nobody knows. One
+    #: for each picture of a batch.
+    stability: float | tuple[float | None, ...] | None
+    #: The score field the mass followed, like ``pixel_map``, in [0, 1].
+    scores: ArrayT
+    #: Effects of the last segments with their posterior (`usu.score.bayesian.Effects`); None where there is none.
+    effects: Any
+    #: Label maps, the coarsest first.
+    segments: tuple[Any, ...]
+    #: Score fields (T, H, W) after each depth; the last is ``scores``.
+    depth_scores: tuple[Any, ...]
+    #: Pictures passed through the model.
+    evaluations: int
+    stop_reason: StopReason | tuple[StopReason, ...]
+    #: Largest relative error of what the budget promises: cell masses, cell budgets, or the total.
+    mass_error: float
+    seconds: float
+    #: Versions, settings, seed, model, targets.
+    provenance: Mapping[str, Any]
+    #: What a person sees, H x W x 3 in [0, 1], with a leading B for a batch.
+    picture: NDArray | None = None
+
+    @property
+    def title(self) -> str:
+        """What was explained."""
+        size = " x ".join(map(str, self.pixel_map.shape))
+        return f"{_targets(self.provenance.get('target'))}, {size}"
+
+    @property
+    def facts(self) -> str:
+        """How it was made, in one line."""
+        return _facts(self)
+
+    def __repr__(self) -> str:
+        return f"Upsampled({self.title}; {self.facts})"
+
+    def _repr_html_(self) -> str:
+        from usu.plot import html
+
+        return html(self._views(), self.title, [self.facts])
+
+    def overlay(
+        self, *, colormap: str | None = None, opacity: float | None = None, quantile: float | None = None
+    ) -> Image:
+        """The map over its picture, as a Pillow image; several maps side by side. See `Explanation.overlay`."""
+        from usu.plot import overlays
+
+        return overlays(self._views(), colormap=colormap, opacity=opacity, quantile=quantile)
+
+    def plot(
+        self,
+        ax: Any = None,
+        kind: Kind = "overlay",
+        *,
+        colormap: str | None = None,
+        opacity: float | None = None,
+        quantile: float | None = None,
+    ) -> Any:
+        """Draw on matplotlib axes; see `Explanation.plot`."""
+        from usu.plot import plot
+
+        views = _views_of(self, kind, self._views())
+        return plot(
+            ax, kind, views, title=self.title, note=self.facts, colormap=colormap, opacity=opacity, quantile=quantile
+        )
+
+    def _views(self) -> list[View]:
+        from usu.plot import View
+
+        fields = _flat(self.pixel_map)
+        shown = [None] * len(fields)
+        if self.picture is not None:
+            pictures = self.picture if self.picture.ndim == 4 else self.picture[None]
+            shown = [picture for picture in pictures for _ in range(len(fields) // len(pictures))]
+        return [View(values, picture, "") for values, picture in zip(fields, shown, strict=True)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """One picture explained: the coarse map of a source, upsampled; see `usu.explain`.
+
+    What `Upsampled` has, it has, too: ``pixel_map``, ``stderr``, ``stability``, ``scores``, ``evaluations``, ...
+    """
+
+    source: CoarseMap
+    #: The coarse map, (h, w) or (T, h, w).
+    coarse: NDArray
+    upsampled: Upsampled[NDArray]
+    #: The picture as the model sees it, H x W x 3 in [0, 1].
+    picture: NDArray
+    #: The classes explained, as a person reads them.
+    labels: tuple[str, ...]
+    #: The file's own picture and how the model's input sits in it, where there is one.
+    original: NDArray | None = None
+    geometry: Geometry | None = None
+    #: What was asked for, as the caller likes to remember it; written into the manifest.
+    request: Mapping[str, Any] = field(default_factory=dict)
+    #: What is shown where the source's map is zero; None where it is not.
+    instead: str | None = None
+    #: The source's name; of a map made elsewhere it is not known.
+    source_name: str = "own map"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.labels, str):  # one class has one name
+            object.__setattr__(self, "labels", (self.labels,))
+
+    pixel_map = property(attrgetter("upsampled.pixel_map"), doc="The result, at the resolution of the model's input.")
+    stderr = property(attrgetter("upsampled.stderr"), doc="See `Upsampled`.")
+    stability = property(attrgetter("upsampled.stability"), doc="See `Upsampled`.")
+    scores = property(attrgetter("upsampled.scores"), doc="See `Upsampled`.")
+    effects = property(attrgetter("upsampled.effects"), doc="See `Upsampled`.")
+    segments = property(attrgetter("upsampled.segments"), doc="See `Upsampled`.")
+    depth_scores = property(attrgetter("upsampled.depth_scores"), doc="See `Upsampled`.")
+    evaluations = property(attrgetter("upsampled.evaluations"), doc="Without the source's own; see `Upsampled`.")
+    stop_reason = property(attrgetter("upsampled.stop_reason"), doc="See `Upsampled`.")
+    mass_error = property(attrgetter("upsampled.mass_error"), doc="See `Upsampled`.")
+    seconds = property(attrgetter("upsampled.seconds"), doc="See `Upsampled`.")
+    provenance = property(attrgetter("upsampled.provenance"), doc="See `Upsampled`.")
+
+    @property
+    def label(self) -> str:
+        """The class explained, as a person reads it; several in one line."""
+        return "; ".join(self.labels)
+
+    @property
+    def probabilities(self) -> tuple[float | None, ...]:
+        """Of the classes explained; None where the model's output does not say."""
+        known = self.source.probabilities
+        return known if len(known) == len(self.labels) else (None,) * len(self.labels)
+
+    @property
+    def probability(self) -> float | None:
+        """Of the first class explained."""
+        return self.probabilities[0]
+
+    @property
+    def title(self) -> str:
+        """The classes with their probabilities."""
+        return "; ".join(self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Each class with its probability, short enough for a title."""
+        return tuple(map(_named, self.labels, self.probabilities))
+
+    @property
+    def facts(self) -> str:
+        """How it was made, in one line."""
+        layer = f" at {self.source.layer}" if self.source.layer else ""
+        return f"{self.source_name}{layer}, {_facts(self.upsampled)}"
+
+    @property
+    def first_map(self) -> NDArray:
+        """The map of the first target, for pictures of one map."""
+        found: NDArray = self.pixel_map
+        return found if found.ndim == 2 else found[0]
+
+    def on_original(self) -> tuple[NDArray, NDArray]:
+        """The file's own picture and the first map placed on it; outside of what the model saw the map is NaN."""
+        return self._placed(self.first_map)
+
+    def overlay(
+        self, *, colormap: str | None = None, opacity: float | None = None, quantile: float | None = None
+    ) -> Image:
+        """The map over the file's own picture, as a Pillow image; several classes side by side on one scale.
+
+        Args:
+            colormap: a name that matplotlib knows; None is ours.
+            opacity: how much of the picture the strongest colour hides, from 0 to 1.
+            quantile: of the map's values, at which the colours end.
+        """
+        from usu.plot import overlays
+
+        return overlays(self._views(), colormap=colormap, opacity=opacity, quantile=quantile)
+
+    def plot(
+        self,
+        ax: Any = None,
+        kind: Kind = "overlay",
+        *,
+        colormap: str | None = None,
+        opacity: float | None = None,
+        quantile: float | None = None,
+    ) -> Any:
+        """Draw on matplotlib axes of yours, or on new ones of pyplot's; returns them.
+
+        ``kind``: ``"overlay"``, ``"panel"`` (picture and overlay), ``"scores"`` or ``"stderr"``. The rest is as in
+        `overlay`.
+        """
+        from usu.plot import plot
+
+        views = _views_of(self.upsampled, kind, self._views())
+        return plot(
+            ax, kind, views, title=self.title, note=self.facts, colormap=colormap, opacity=opacity, quantile=quantile
+        )
+
+    def figure(self, *, dark: bool = False) -> Any:
+        """Picture, coarse map, bilinear, USU, segments and scores per depth (needs the extra ``plot``)."""
+        from usu.plot import explanation_figure
+
+        return explanation_figure(self, dark=dark)
+
+    def animation(self, path: str | Path) -> Path:
+        """A GIF from the coarse map over the bilinear one to the pixel map; over what the model sees, on one scale."""
+        from usu.plot import animation
+
+        return animation(self, Path(path))
+
+    def region(self, share: float = 0.5) -> Region:
+        """The fewest pixels that hold ``share`` of the first map's evidence, in the file's own picture."""
+        return region_of(self.on_original()[1], share)
+
+    def save(self, directory: str | Path) -> Path:
+        """Write maps, overlay, panel and, last, the manifest into a new folder; all of them or nothing."""
+        return save_explanation(self, Path(directory))
+
+    def manifest(self) -> dict[str, Any]:
+        """Everything but the maps, as plain values."""
+        return manifest_of(self)
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.title}; {self.facts})"
+
+    def _repr_html_(self) -> str:
+        from usu.plot import html
+
+        return html(self._views(), self.title, [self.facts, *self.source.notes, *self.provenance.get("notes", ())])
+
+    def _repr_png_(self) -> bytes:
+        from usu.plot import small_panel
+
+        return small_panel(self._views(), self.title, self.facts)
+
+    def _views(self) -> list[View]:
+        from usu.plot import View
+
+        views = []
+        for values, name in zip(_flat(self.pixel_map), self.names, strict=True):
+            picture, placed = self._placed(values)
+            views.append(View(placed, picture, name))
+        return views
+
+    def _placed(self, values: NDArray) -> tuple[NDArray, NDArray]:
+        if self.original is None or self.geometry is None:
+            return self.picture, values
+        return self.original, place(values, self.geometry)
+
+
+def _flat(values: Any) -> NDArray:
+    """(..., H, W) as (n, H, W)."""
+    plain = as_numpy(values)
+    return plain.reshape(-1, *plain.shape[-2:])
+
+
+def _views_of(result: Upsampled[Any], kind: str, views: list[View]) -> list[View]:
+    """What is drawn: the maps themselves, or fields beside them, which have no picture."""
+    from usu.plot import View, shares
+
+    check.choice("kind", kind, ("overlay", "panel", "scores", "stderr"))
+    if kind == "scores":
+        return [View(values, None, view.title) for values, view in zip(_flat(result.scores), views, strict=True)]
+    if kind == "stderr":
+        if result.stderr is None:
+            raise ValueError(
+                "`kind` must be 'overlay', 'panel' or 'scores', because these scores have no posterior; got 'stderr'."
+            )
+        pairs = zip(_flat(result.stderr), _flat(result.pixel_map), views, strict=True)
+        return [View(shares(spread, of), None, view.title) for spread, of, view in pairs]
+    return views
+
+
+def _facts(result: Upsampled[Any]) -> str:
+    """
+    >>> _percent(0.387), _percent(0.001), _percent(0.999)
+    ('39 %', '< 1 %', '> 99 %')
+    """
+    known = [value for value in np.atleast_1d(np.array(result.stability, dtype=float)) if np.isfinite(value)]
+    stable = f", stability {min(known):.2f}" if known else ""
+    return f"preset {result.provenance.get('preset', '?')}, {result.evaluations} evaluations{stable}"
+
+
+def _percent(probability: float) -> str:
+    whole = round(100 * probability)
+    return "< 1 %" if whole < 1 else "> 99 %" if whole > 99 else f"{whole} %"
+
+
+def _named(label: str, probability: float | None) -> str:
+    """A class as a title has it: the first of its names where all of them are too long."""
+    short = label if len(label) <= 40 else label.partition(", ")[0]
+    short = short if len(short) <= 60 else f"{short[:59]}…"
+    return short if probability is None else f"{short}, {_percent(probability)}"
+
+
+def _targets(target: Any) -> str:
+    if isinstance(target, (list, tuple)):
+        return f"{len(target)} targets"
+    return "no class asked for" if target is None else f"class {target}" if isinstance(target, int) else str(target)
