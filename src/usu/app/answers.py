@@ -7,7 +7,7 @@ from typing import Any
 from usu.app.looking import Explained, Glass, Opened, probabilities
 from usu.app.views import Look, masses
 from usu.app.wire import frame
-from usu.refine.heterogeneity import heterogeneity
+from usu.refine.fields import heterogeneity
 
 
 def first_frame(glass: Glass, opened: Opened, begun: Explained) -> bytes:

@@ -8,18 +8,24 @@ const ANCHORS = {
 };
 export const COLOURS = ["inferno", "viridis", "cividis"];
 
+const PARSED = Object.fromEntries(
+  Object.entries(ANCHORS).map(([name, hex]) => [name, hex.match(/../g).map((pair) => parseInt(pair, 16))]),
+);
+
 /** r, g, b (0 to 255) of a position from 0 to 1. */
 function colour(name, position) {
-  const place = Math.min(1, Math.max(0, position)) * 16;
+  const place = position * 16;
   const low = Math.min(15, Math.floor(place));
-  const at = (i) => [0, 2, 4].map((j) => parseInt(ANCHORS[name].slice(6 * i + j, 6 * i + j + 2), 16));
-  const [a, b] = [at(low), at(low + 1)];
-  return a.map((v, i) => Math.round(v + (place - low) * (b[i] - v)));
+  const at = (channel, index) => PARSED[name][3 * index + channel];
+  return [0, 1, 2].map((c) => Math.round(at(c, low) + (place - low) * (at(c, low + 1) - at(c, low))));
 }
 
 /** The value below which the part `quantile` of the numbers lies, by counting. */
 export function quantileOf(numbers, quantile) {
-  numbers.counts ??= numbers.raw.reduce((counts, v) => (counts[v]++, counts), new Uint32Array(65536));
+  if (!numbers.counts) {
+    numbers.counts = new Uint32Array(65536);
+    for (const value of numbers.raw) numbers.counts[value]++;
+  }
   let left = quantile * numbers.raw.length;
   for (let v = 0; v < 65536; v++) {
     left -= numbers.counts[v];
@@ -38,16 +44,17 @@ export function painted(numbers, { name, opacity, quantile, limits }) {
   const signs = bottom < 0 && top > 0;
   const reach = Math.max(-bottom, top) || 1;
   const span = top - bottom || 1;
+  const steps = 1024;
+  const ramp = Uint32Array.from({ length: steps + 1 }, (_, i) => {
+    const [r, g, b] = colour(signs ? "signs" : name, i / steps);
+    const strength = signs ? Math.abs((2 * i) / steps - 1) : bottom < 0 ? 1 - i / steps : i / steps;
+    return (Math.round(255 * opacity * (0.45 + 0.55 * strength)) << 24) | (b << 16) | (g << 8) | r;
+  });
   const table = new Uint32Array(65536);
-  const steps = 512;
-  const ramp = Array.from({ length: steps + 1 }, (_, i) => colour(signs ? "signs" : name, i / steps));
   for (let v = 0; v < 65536; v++) {
     const value = numbers.low + numbers.step * v;
-    const position = Math.min(1, Math.max(0, signs ? 0.5 + value / reach / 2 : (value - bottom) / span));
-    const strength = signs ? Math.abs(2 * position - 1) : bottom < 0 ? 1 - position : position;
-    const [r, g, b] = ramp[Math.round(steps * position)];
-    const alpha = Math.round(255 * opacity * (0.45 + 0.55 * strength));
-    table[v] = (alpha << 24) | (b << 16) | (g << 8) | r;
+    const position = signs ? 0.5 + value / reach / 2 : (value - bottom) / span;
+    table[v] = ramp[Math.round(steps * Math.min(1, Math.max(0, position)))];
   }
   const [height, width] = numbers.shape;
   const image = new ImageData(width, height);
