@@ -94,7 +94,7 @@ def _auto(every: Mapping[str, Rows]) -> str:
             heads = ("auto predicted", "auto iou", "auto pearson")
             spent = f"{column(rows, f'{name} auto evaluations').mean():.0f}"
             lines.append([title, name, str(len(rows)), spent, *(mean(rows, f"{name} {h}") for h in heads), str(short)])
-    return markdown(("network", "preset", "n", "evaluations", "predicted", "achieved", "Pearson", "say they fall short"),
+    return markdown(("network", "preset", "n", "evaluations", "predicted", "achieved", "Pearson", "short, and say so"),
                     lines)  # fmt: skip
 
 
