@@ -112,7 +112,13 @@ def rivals(case: Case, _: Path) -> Row:
     for name in ("soft", "cell", "scores alone", "kernel SHAP"):
         found = case.faithful(case.made(SETTINGS[name], 300, 0).pixel_map)
         row |= {f"{name} {metric}": value for metric, value in found.items()}
-    for name, rival in RIVALS.items():
+    coarse = case.coarse.double()
+    resized = {
+        "bilinear": lambda _: usu.interpolate(coarse, case.size, "bilinear"),
+        "guided filter": lambda _: torch.as_tensor(usu.upsamplers.by_name("guided")(coarse, case.picture)),
+        "fast": lambda _: case.made(PRESETS["fast"], None, 0).pixel_map,
+    }
+    for name, rival in {**resized, **RIVALS}.items():
         pixel_map = rival(case)
         if pixel_map is not None:
             row |= {f"{name} {metric}": value for metric, value in case.faithful(pixel_map).items()}

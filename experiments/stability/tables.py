@@ -13,7 +13,7 @@ import usu
 
 Rows = Sequence[dict[str, str]]
 PAID = ("insertion-deletion mean", "insertion-deletion noise", "half-deletion mean", "half-deletion noise")
-RIVALS = ("scores alone", "kernel SHAP", "shapiq KernelSHAP", "LayerCAM", "integrated gradients", "SmoothGrad",
+RIVALS = ("bilinear", "guided filter", "fast", "scores alone", "kernel SHAP", "shapiq KernelSHAP", "LayerCAM", "integrated gradients", "SmoothGrad",
           "Guided Grad-CAM", "XRAI")  # fmt: skip
 
 
