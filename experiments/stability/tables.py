@@ -13,8 +13,10 @@ import usu
 
 Rows = Sequence[dict[str, str]]
 PAID = ("insertion-deletion mean", "insertion-deletion noise", "half-deletion mean", "half-deletion noise")
-RIVALS = ("bilinear", "guided filter", "fast", "scores alone", "kernel SHAP", "shapiq KernelSHAP", "LayerCAM", "integrated gradients", "SmoothGrad",
-          "Guided Grad-CAM", "XRAI")  # fmt: skip
+RIVALS = (
+    "bilinear", "guided filter", "LayerCAM", "fast", "scores alone", "kernel SHAP", "shapiq KernelSHAP",
+    "integrated gradients", "SmoothGrad", "Guided Grad-CAM", "XRAI",
+)  # fmt: skip
 
 
 def steps(every: Mapping[str, Rows], step: str) -> Iterator[tuple[str, Rows]]:
