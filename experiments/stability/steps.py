@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from experiments.stability.cases import SETTINGS, Case, agreement, case_of, pixels_of
 from experiments.stability.rivals import RIVALS, shapiq_map
+from experiments.stability.rivals import rise as rise_map
 from PIL import Image
 
 import usu
@@ -125,6 +126,11 @@ def rivals(case: Case, _: Path) -> Row:
     return row
 
 
+def rise(case: Case, _: Path) -> Row:
+    maps = {"soft": case.made(SETTINGS["soft"], 300, 0).pixel_map, "RISE": rise_map(case)}
+    return {f"{name} {metric}": value for name, one in maps.items() for metric, value in case.faithful(one).items()}
+
+
 def choices(case: Case, _: Path) -> Row:
     """Agreement of maps that differ in the fill or the segmenter alone."""
     soft = SETTINGS["soft"]
@@ -160,7 +166,7 @@ def outlines(case: Case, path: Path) -> Row:
 
 
 STEPS: dict[str, Callable[[Case, Path], Row]] = {
-    "seeds": seeds, "long": long, "curve": curve, "moved": moved, "rivals": rivals, "choices": choices,
+    "seeds": seeds, "long": long, "curve": curve, "moved": moved, "rivals": rivals, "rise": rise, "choices": choices,
     "outlines": outlines,
 }  # fmt: skip
 

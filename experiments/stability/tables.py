@@ -136,8 +136,8 @@ def _moved(every: Mapping[str, Rows]) -> str:
 
 def _rivals(every: Mapping[str, Rows]) -> str:
     found = []
-    for title, rows in steps(every, "rivals"):
-        for other in RIVALS:
+    for title, rows in [*steps(every, "rivals"), *steps(every, "rise")]:
+        for other in (*RIVALS, "RISE"):
             for metric in PAID[:2]:
                 if len(column(rows, f"{other} {metric}")):
                     found.append((title, other, metric, rows, *against(rows, f"soft {metric}", f"{other} {metric}")))
