@@ -239,6 +239,7 @@ def remarks_on(coarse: CoarseMap, instead: str | None) -> tuple[str, ...]:
 def coarse_of(
     model: Any, images: Tensor, target: Any, source: str | Array, layer: Any, top: int | None, *, finer: bool
 ) -> CoarseMap:
+    """The source's maps, or the map that was handed in as one."""
     if not isinstance(source, str):
         values = check.as_tensor("source", source)
         if values.ndim != 2:
