@@ -154,6 +154,8 @@ def _name(host: str) -> str:
     ('::1', 'localhost', '')
     """
     try:
-        return urlsplit(f"//{host}").hostname or "" if "@" not in host and "/" not in host else ""
+        parts = urlsplit(f"//{host}")
+        odd = "@" in host or "/" in host or parts.port == -1  # asking for a port that is none raises
     except ValueError:
         return ""
+    return "" if odd else parts.hostname or ""
