@@ -59,6 +59,11 @@ class Contrast:
 
         return html(self._views(), self.title, [self.facts])
 
+    def _repr_png_(self) -> bytes:
+        from usu.plot import small_panel
+
+        return small_panel(self._views(), self.title, self.facts)
+
     def _views(self) -> list[View]:
         from usu.plot import View
 

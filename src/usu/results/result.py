@@ -81,6 +81,11 @@ class Upsampled(Generic[ArrayT]):
 
         return html(self._views(), self.title, [self.facts])
 
+    def _repr_png_(self) -> bytes:
+        from usu.plot import small_panel
+
+        return small_panel(self._views(), self.title, self.facts)
+
     def overlay(
         self, *, colormap: str | None = None, opacity: float | None = None, quantile: float | None = None
     ) -> Image:
