@@ -30,8 +30,8 @@ def operator() -> None:
     shown = (
         ("coarse map: three cells", np.repeat(COARSE, EACH, 1), GREY),
         ("scores: what the model says", SCORES, ORANGE),
-        ("bilinear: mass leaks over borders", smooth, GREY),
-        ("redistributed: cells keep their mass", usu.redistribute(COARSE, SCORES, temperature=0.5), BLUE),
+        ("bilinear: mass crosses borders", smooth, GREY),
+        ("usu: cells keep their mass", usu.redistribute(COARSE, SCORES, temperature=0.5), BLUE),
     )
     for place, (title, values, colour) in enumerate(shown):
         _bars(canvas.add_subplot(1, 4, place + 1), title, values, colour)
