@@ -114,8 +114,6 @@ class Extremes(NamedTuple):
 
     low: float
     high: float
-    #: Whether the tensor is one that `torch.vmap` splits; the numbers are those of the whole.
-    vmapped: bool = False
 
 
 class _Extremes(torch.autograd.Function):
@@ -138,7 +136,7 @@ def extremes(tensor: torch.Tensor) -> Extremes:
     """One pass over a tensor.
 
     >>> extremes(torch.tensor([2.0, -1.0]))
-    Extremes(low=-1.0, high=2.0, vmapped=False)
+    Extremes(low=-1.0, high=2.0)
     """
     plain = tensor.detach()
     low, high = torch.aminmax(plain)
@@ -146,7 +144,7 @@ def extremes(tensor: torch.Tensor) -> Extremes:
         return Extremes(low.item(), high.item())
     except RuntimeError:  # inside torch.vmap no tensor has a number
         low, high = _Extremes.apply(plain)  # type: ignore[no-untyped-call]
-        return Extremes(low.item(), high.item(), vmapped=True)
+        return Extremes(low.item(), high.item())
 
 
 def finite(name: str, tensor: torch.Tensor) -> Extremes:

@@ -175,7 +175,7 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
 )  # fmt: skip
 #: A map that is handed in keeps its masses: what `usu.upsample` does if nothing is said.
 UPSAMPLE_DEFAULT = "cell"
-#: A picture that is explained to a person is shown as the model sees it: what `usu.explain` does if nothing is said.
+#: What a person will look at follows the model: what `usu.explain` and wrapped CAMs do if nothing is said.
 EXPLAIN_DEFAULT = "soft"
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ ASKED = (
     "--upsamplers", "nearest,bilinear,guided,cell,soft,scores-alone,cell-permuted-scores", "--quiet", "--metrics",
     "half-deletion,half-deletion:noise,insertion-deletion,infidelity,road,irof,monotonicity,cell-auroc,mass-error",
 )  # fmt: skip
+Usu = Callable[..., tuple[int, str, str]]
 
 
 def start(cwd: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -104,7 +106,7 @@ def test_killed_again_and_again_it_is_the_same_table(workplace: Path, table: str
     while number < kills:
         process = start(workplace, *ASKED, "--out", folder.name)
         if number % 5 == 0:
-            time.sleep(dice.uniform(0, 6))  # anywhere, also before the first row
+            time.sleep(dice.uniform(0, 3))  # anywhere, also before the first row
         else:
             goal, patience = rows(folder) + dice.randrange(12), time.monotonic() + 60
             while rows(folder) < goal and process.poll() is None and time.monotonic() < patience:
@@ -127,20 +129,22 @@ def test_killed_again_and_again_it_is_the_same_table(workplace: Path, table: str
     assert len(before & after) >= len(before) - 1, "no finished row again"
 
 
-def test_another_model_under_the_same_name_is_refused(workplace: Path, table: str) -> None:
+def test_another_model_under_the_same_name_is_refused(command: Usu, workplace: Path, table: str) -> None:
     other = workplace / "other"
     shutil.copytree(workplace, other, ignore=shutil.ignore_patterns("killed*", "interrupted"))
     (other / "model.py").write_text(MODEL.replace("manual_seed(0)", "manual_seed(1)"))
-    _, err = finished(other, *ASKED, "--out", "whole", expect=2)
+    code, _, err = command(other, *ASKED, "--out", "whole")
+    assert code == 2
     assert "made with another model." in err
     assert (other / "whole" / "table.csv").read_text() == table
 
 
-def test_an_upsampler_that_cannot_do_with_so_little_is_named(workplace: Path) -> None:
-    _, err = finished(
+def test_an_upsampler_that_cannot_do_with_so_little_is_named(command: Usu, workplace: Path) -> None:
+    code, _, err = command(
         workplace, "evaluate", "pictures/c*", "--model", "model.py:small", "--layer", "2", "--evaluations", "20",
-        "--upsamplers", "bilinear,paper,cell", "--metrics", "mass-error", "--out", "little", "--quiet", expect=1,
+        "--upsamplers", "bilinear,paper,cell", "--metrics", "mass-error", "--out", "little", "--quiet",
     )  # fmt: skip
+    assert code == 1
     assert ", paper: `evaluations` must be at least" in err or ", paper and " in err
     assert err.count("\n") < 4, "pictures that fail alike share a line"
     failures = (workplace / "little" / "failures.csv").read_text().splitlines()
@@ -168,31 +172,26 @@ def test_interrupted_it_says_so_and_goes_on(workplace: Path, table: str) -> None
     assert (workplace / "interrupted" / "table.csv").read_text() == table
 
 
-def test_the_matrix_of_fills_is_written(workplace: Path) -> None:
+def test_the_matrix_of_fills_is_written(command: Usu, workplace: Path) -> None:
     fills = ("blur", "mean", "noise")
-    finished(
+    code, _, err = command(
         workplace, "evaluate", "pictures/coffee0.png", "--model", "model.py:small", "--layer", "2", "--evaluations",
         "40", "--upsamplers", ",".join(f"cell:{fill}" for fill in fills), "--metrics",
         ",".join(f"half-deletion:{fill}" for fill in fills), "--out", "fills", "--quiet",
     )  # fmt: skip
+    assert code == 0, err
     lines = (workplace / "fills" / "fills.csv").read_text().splitlines()
     assert [line.split(",")[:3] for line in lines[1:]] == [["cell", "half-deletion", fill] for fill in fills]
 
 
-def test_an_unreadable_picture_is_named_and_the_others_are_measured(workplace: Path) -> None:
+def test_an_unreadable_picture_is_named_and_the_others_are_measured(command: Usu, workplace: Path) -> None:
     (workplace / "mixed").mkdir()
     (workplace / "mixed" / "broken.png").write_bytes(b"not a picture")
     Image.fromarray(data.coffee()[:64, :64]).save(workplace / "mixed" / "coffee.png")
-    common = (
-        "--model",
-        "model.py:small",
-        "--layer",
-        "2",
-        "--upsamplers",
-        "nearest,bilinear",
-        "--metrics",
-        "mass-error",
-    )
-    _, err = finished(workplace, "evaluate", "mixed", *common, "--out", "mixed-out", expect=1)
+    code, _, err = command(
+        workplace, "evaluate", "mixed", "--model", "model.py:small", "--layer", "2", "--upsamplers", "nearest,bilinear",
+        "--metrics", "mass-error", "--out", "mixed-out",
+    )  # fmt: skip
+    assert code == 1
     assert "broken" in err
     assert (workplace / "mixed-out" / "table.csv").read_text().count("\n") == 3

@@ -75,12 +75,15 @@ def test_the_logits_of_segformer_are_not_explained_by_themselves(transformers):
         lambda output: nn.functional.interpolate(output.logits, scale_factor=4)[:, 1, 8:40, 8:40].sum((1, 2)),
     ):
         found = gradcam(model, images, target, finer=True)
-        assert found.layer == "decode_head.batch_norm"
+        assert found.layer == "decode_head.linear_projections.3", "the deepest stage, before it is laid over the others"
+        assert found.values.shape == (1, 2, 2)
         assert "not decode_head.classifier, decode_head, which the target reads" in found.reason
-        assert found.finer == ()
+        assert "nor decode_head.linear_fuse, decode_head.batch_norm, from which only pointwise" in found.reason
 
 
-def test_object_queries_are_passed_over(transformers):
+@pytest.mark.parametrize("queries", [16, 17, 20])
+def test_object_queries_are_passed_over(transformers, queries):
+    """Also as many as there are patches, of the same width."""
     torch.manual_seed(0)
     backbone = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 8, 16, 16], depths=[1] * 4, layer_type="basic", out_features=["stage4"]
@@ -89,9 +92,9 @@ def test_object_queries_are_passed_over(transformers):
         transformers.DetrConfig(
             use_timm_backbone=False, use_pretrained_backbone=False, backbone=None, backbone_config=backbone, d_model=16,
             encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
-            encoder_ffn_dim=16, decoder_ffn_dim=16, num_queries=20, num_labels=3,
+            encoder_ffn_dim=16, decoder_ffn_dim=16, num_queries=queries, num_labels=3,
         )
     ).eval()  # fmt: skip
     found = gradcam(model, torch.randn(1, 3, 128, 128), lambda output: output.logits[:, :, 1].amax(1))
-    assert ".encoder." in found.layer, "twenty queries are no 4 x 4 cells behind 4 tokens"
+    assert ".encoder." in found.layer
     assert found.values.shape == (1, 4, 4)

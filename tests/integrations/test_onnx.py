@@ -157,7 +157,7 @@ def test_no_gradients(net, tmp_path):
 
 
 def test_bad_models(net, tmp_path, monkeypatch):
-    with pytest.raises(FileNotFoundError, match=r"`model` must be an \.onnx file; got 'nowhere\.onnx'"):
+    with pytest.raises(FileNotFoundError, match=r"`model` must .*; got 'nowhere\.onnx'"):
         from_onnx("nowhere.onnx")
     with pytest.raises(TypeError, match="`model` must be a path or an onnxruntime"):
         from_onnx(3)

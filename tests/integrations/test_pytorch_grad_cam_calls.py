@@ -393,7 +393,7 @@ def test_the_how_to_page_runs_as_printed(pytorch_grad_cam):
     names: dict[str, Any] = {}
     printed = io.StringIO()
     with redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
-        fewer = {"cell": replace(PRESETS["cell"], evaluations=20, parts=20)}
+        fewer = {name: replace(PRESETS[name], evaluations=20, parts=20) for name in ("cell", "soft")}
         patch.setattr("usu.settings.PRESETS", fewer)
         for snippet in snippets:
             exec(compile(snippet, "pytorch-grad-cam.md", "exec"), names)

@@ -112,6 +112,15 @@ def test_bare_functions_of_two_or_three_arguments_are_audited_too() -> None:
     assert (driven["D1"].holds, driven["D3"].holds) == (True, True)
 
 
+def test_pairs_in_the_wrong_order_are_all_of_a_map_that_is_turned_round() -> None:
+    def turned(coarse: np.ndarray, picture: np.ndarray, scores: np.ndarray | None = None) -> np.ndarray:
+        return usu.redistribute(coarse, 1 - scores)
+
+    right, wrong = usu.audit(by_name("usu"), trials=3), usu.audit(turned, trials=3)
+    assert right.profile.wrong_pairs == 0
+    assert wrong.profile.wrong_pairs > 0.3, "all pairs, where there is mass to order and not the same score"
+
+
 def test_report_as_dictionary_survives_json_and_comes_out_again() -> None:
     first, second = (usu.audit(by_name("bicubic"), trials=5, seed=3) for _ in range(2))
     assert first.to_dict() == second.to_dict()

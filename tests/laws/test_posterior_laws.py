@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -274,5 +276,8 @@ def test_an_additive_models_effects_come_back_through_the_pipeline():
     found = usu.upsample(COARSE, torch.ones(3, 32, 32), model, 0, preset=settings, evaluations=200)
     expected = 64 * torch.linspace(-1, 2, 16).double()
     assert float((found.effects.mean[0] - expected).abs().max()) < 1e-3 * float(expected.max())
-    share = (found.scores - weights.clamp(min=0) / weights.max()).abs().max()
-    assert float(share) < 1e-2
+    share = weights.clamp(min=0) / weights.max()
+    assert float((found.scores - torch.log1p(100 * share) / math.log(101)).abs().max()) < 1e-2
+    linear = replace(settings, scale="density", evaluations=200)
+    plain = usu.upsample(COARSE, torch.ones(3, 32, 32), model, 0, preset=linear)
+    assert float((plain.scores - share).abs().max()) < 1e-2

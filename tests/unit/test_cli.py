@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from PIL import Image
 from skimage import data
 from torch import nn
 
-import usu.cli
+import usu
 from usu.bench.table import Row, Table, read_table
 from usu.cli import run
 
@@ -71,20 +73,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Usu:
-    def call(folder: Path, *arguments: object) -> Answer:
-        monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "argv", ["usu", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            usu.cli.main()
-        out, err = capsys.readouterr()
-        return int(end.value.code or 0), out, err
-
-    return call
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -105,6 +93,9 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         (("explain", "cat.png", "--model", "raising.py:net"), r"raising\.py:net .*KeyError: 'weights'"),
         (("explain", "cat.png", "--model", "conv.py:net", "--weights", "numbered.pth"), "`weights`.*without names"),
         (("explain", "cat.png", "--model", "conv.py:net", "--weights", "whole.pth"), "`weights`.*such as bias"),
+        (("explain", "cat.png", "--out", "cat.png"), "`--out` .*cat.png, which is a file"),
+        (("explain", "cat.png", "--out", "cat.png/deeper", "--layer", "2", "--preset", "fast"), "cat.png"),
+        (("evaluate", "cat.png", "--out", "cat.png", "--layer", "2"), "cat.png"),
         (("explain", "cat.png", "--source", "cat.png"), "`--source` .*'cat.png'"),
         (("explain", "cat.png", "--source", "absent.npy"), "`--source` .*absent.npy"),
         (("explain", "cat.png", "--source", "huge.npy"), "`--source` .*huge.npy"),
@@ -128,7 +119,8 @@ def test_a_wrong_request_is_one_sentence_and_code_two(
     command: Usu, home: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     more = () if "--model" in arguments else ("--model", "model.py:small")
-    code, out, err = command(home, *arguments, *more, "--out", "never", "--quiet")
+    more = more if "--out" in arguments else (*more, "--out", "never")
+    code, out, err = command(home, *arguments, *more, "--quiet")
     assert (code, out) == (2, "")
     assert re.fullmatch(f"usu: .*{sentence}.*\n", err)
     assert not (home / "never").exists()
@@ -304,6 +296,16 @@ def test_explain_and_compare_count_alike(command: Usu, place: Path) -> None:
     _, out, _ = command(place, "explain", "cat.png", *SMALL, "--preset", "fast", "--json")
     (result,) = json.loads(out)["explained"]
     assert (result["evaluations"], result["source"]["evaluations"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"temperature": 0.7}, {"depth": 4}, {"evaluations": 33}, {"seed": 9}, {"engine": "auto"}, {"budget": "iwmr"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_option_reaches_the_settings(change: dict[str, Any]) -> None:
+    assert run.settings_from("paper", **change) == replace(usu.PRESETS["paper"], **change)
+    assert run.settings_from("paper") == usu.PRESETS["paper"]
 
 
 def test_doctor_shows_what_to_type(command: Usu, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

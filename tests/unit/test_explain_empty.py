@@ -130,6 +130,7 @@ def test_a_target_that_the_model_finds_all_but_impossible_is_said(target, top: f
     index = 0 if target is None else target
     exact = torch.softmax(torch.tensor(biases).double(), 0)[index]
     assert found.source.probabilities == (pytest.approx(float(exact), rel=1e-5),)
+    assert found.source.goals[0].likelier == sum(bias > biases[index] for bias in biases)
     assert [f"class {index} a probability of" in str(one.message) for one in said] == [True] * warned
     assert any("a probability of" in note for note in found.manifest()["source"]["notes"]) == warned
 

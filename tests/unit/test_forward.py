@@ -213,7 +213,7 @@ def test_one_picture_that_does_not_fit():
     def model(x: Tensor) -> Tensor:
         raise RuntimeError("out of memory")
 
-    with pytest.raises(MemoryError, match=r"`image` must fit in memory on its own; got 3 x 8 x 8.*smaller picture"):
+    with pytest.raises(MemoryError, match=r"`image` must .*; got 3 x 8 x 8.*smaller picture"):
         engine(model, 0).evaluate(PICTURE, 4, repeat)
 
 

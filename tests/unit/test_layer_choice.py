@@ -108,13 +108,41 @@ class UNet(nn.Module):
         return self.classifier(self.up(torch.cat([x, high], 1)).relu())
 
 
-@pytest.mark.parametrize(("upsampled", "layer"), [(False, "up"), (True, "bottom")])
-def test_the_output_of_a_unet_is_not_chosen(upsampled, layer):
+@pytest.mark.parametrize("upsampled", [False, True])
+def test_the_output_of_a_unet_is_not_chosen(upsampled):
+    """Nor what is the output but for pointwise steps, unless the only layer before it is the first."""
     found = gradcam(UNet(upsampled=upsampled), IMAGES, lambda output: output[:, 1, 4:20].mean((1, 2)))
-    assert found.layer == layer
+    assert (found.layer, found.values.shape) == ("bottom", (2, 8, 8))
     assert "; not classifier, which the target reads" in found.reason
+    assert (", nor up, from which only pointwise steps lead there" in found.reason) == (not upsampled)
     with pytest.raises(ValueError, match=r"`model` must have a layer .* got 0"):
         gradcam(nn.Sequential(nn.Conv2d(3, 2, 3)), IMAGES, lambda output: output[:, 1].mean((1, 2)))
+
+
+class Deep(nn.Module):
+    """Stages, a head of ``steps`` and an output for every pixel."""
+
+    def __init__(self, *steps: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 8, 3, 2, 1)
+        self.head, self.classifier = nn.Sequential(*steps), nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.interpolate(self.classifier(self.head(self.two(self.one(x).relu()).relu())), x.shape[2:])
+
+
+@pytest.mark.parametrize(
+    ("steps", "layer"),
+    [
+        ((nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.SiLU(), nn.Dropout()), "two"),
+        ((nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 1), nn.GELU()), "two"),
+        ((nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()), "head.1"),
+    ],
+)
+def test_what_is_the_output_but_for_pointwise_steps_is_passed_over(steps, layer):
+    found = gradcam(Deep(*steps).eval(), IMAGES, lambda output: output[:, 1, 4:20].mean((1, 2)))
+    assert found.layer == layer
 
 
 def test_an_output_that_the_target_does_not_read_may_be_chosen():

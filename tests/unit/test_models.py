@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import subprocess
 import sys
 
@@ -219,6 +220,30 @@ def test_safetensors(tmp_path):
     (tmp_path / "bad.safetensors").write_bytes(b"12")
     with pytest.raises(ModelLoadError, match="damaged"):
         load_weights(target, tmp_path / "bad.safetensors")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_weights_are_one_sentence(tmp_path):
+    """Cut, changed or made up: they are loaded or refused, and nothing else is raised."""
+    dice, path, refused = random.Random(0), tmp_path / "w.pth", []
+    for number, whole in enumerate((True, False)):
+        torch.save(nn.Linear(2, 3).state_dict(), tmp_path / str(number), _use_new_zipfile_serialization=whole)
+    saved = [(tmp_path / str(number)).read_bytes() for number in range(2)]
+    made_up = [b"", b"junk", b"\x80", b"(lp0", b"PK\x03\x04"]
+    for number in range(120):
+        content = bytearray(made_up[number] if number < len(made_up) else saved[number % 2])
+        if number >= len(made_up) and number % 3 == 0:
+            content = content[: dice.randrange(len(content))]
+        elif number >= len(made_up):
+            for _ in range(dice.randrange(1, 9)):
+                content[dice.randrange(len(content) // (1 + number % 2))] ^= 1 << dice.randrange(8)
+        path.write_bytes(content)
+        try:
+            load_weights(nn.Linear(2, 3), path)
+        except ModelLoadError as error:
+            refused.append(str(error))
+    assert 40 < len(refused) < 120
+    assert not any("\n" in sentence for sentence in refused)
 
 
 def test_weights_that_do_not_fit(tmp_path):

@@ -185,7 +185,7 @@ def test_every_preset_runs(net, preset, target):
 def test_progress_is_told():
     told = []
     upsample(COARSE, IMAGE, Counting(), 0, evaluations=300, progress=lambda done, total: told.append((done, total)))
-    assert told == [(256, 300), (300, 300)]
+    assert told == [(60 * k, 300) for k in range(1, 6)]
 
 
 # ---------------------------------------------------------------- masses
@@ -816,3 +816,21 @@ def test_results_are_frozen(trained):
         result.label = "another"  # type: ignore[misc]
     with pytest.raises(FrozenInstanceError):
         result.upsampled.evaluations = 0  # type: ignore[misc]
+
+
+def test_a_progress_that_says_enough_ends_the_scores_and_keeps_the_map_as_it_stands():
+    coarse, image = torch.rand(4, 4), torch.rand(3, 32, 32)
+    soft = replace(usu.PRESETS["soft"], parts=9, base="bilinear")
+
+    def run(progress, evaluations):
+        return usu.upsample(
+            coarse, image, lambda batch: batch.mean((2, 3)), 1, preset=soft, evaluations=evaluations, progress=progress
+        )
+
+    stopped, short, whole = run(lambda done, _: done >= 80, 400), run(None, 120), run(lambda done, _: None, 400)
+    assert (stopped.evaluations, stopped.stop_reason) == (120, usu.StopReason.STOPPED)
+    assert torch.equal(stopped.pixel_map, short.pixel_map), "as if so many had been asked for"
+    assert 0 < stopped.stability <= 1
+    assert (whole.evaluations, whole.stop_reason is usu.StopReason.STOPPED) == (400, False)
+    last = run(lambda done, total: done == total, 120)
+    assert last.stop_reason is not usu.StopReason.STOPPED, "the end is not before the end"

@@ -44,6 +44,15 @@ def heard(net: nn.Module, target: object, cells: int = 16, picture: Tensor = IMA
 # ---------------------------------------------------------------- how often the model is asked
 
 
+@pytest.mark.parametrize("link", ["log_odds", "probability"])
+def test_layers_that_are_handed_in_give_the_scores_of_those_that_are_heard(tower, link):
+    """The layers are asked about a logit, the segments about what the settings say."""
+    settings, maps = small("cell", link=link), [level[0] for level in heard(tower, 2)]
+    own = upsample(COARSE, IMAGE, tower, 2, preset=settings, evaluations=31)
+    handed = upsample(COARSE, IMAGE, tower, 2, preset=settings, evaluations=30, finer=maps)
+    assert torch.equal(own.scores, handed.scores)
+
+
 @pytest.mark.parametrize("preset", ["cell", "soft"])
 @pytest.mark.parametrize("target", TARGETS, ids=["one", "top", "several", "callable", "callables"])
 @pytest.mark.parametrize("evaluations", [10, 37])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +175,29 @@ def test_the_transforms_of_torch_func(settings: dict[str, object], with_base: bo
     for i, one in enumerate(pairs):
         for many, single in zip(torch.vmap(gradient)(*stacks), gradient(*one), strict=True):
             torch.testing.assert_close(many[i], single)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("labelled", [False, True], ids=["grid", "labels"])
+@pytest.mark.parametrize("settings", GRADIENTS.values(), ids=GRADIENTS)
+def test_transforms_of_transforms(settings: dict[str, object], labelled: bool) -> None:
+    based, (coarse, scores, base) = derivative_case(3, labelled, settings)
+
+    def function(s: Tensor) -> Tensor:
+        return based(coarse, s, base)
+
+    def loss(s: Tensor) -> Tensor:
+        return function(s).pow(3).sum()
+
+    near = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-11)
+    expected = torch.autograd.functional.hessian(loss, scores)
+    assert expected.abs().max() > 0.01
+    for outer, inner in product((torch.func.jacfwd, torch.func.jacrev), repeat=2):
+        near(outer(inner(loss))(scores), expected)
+    near(torch.autograd.functional.hessian(loss, scores, vectorize=True), expected)
+    slope = torch.autograd.functional.jacobian(function, scores)
+    for strategy in ("reverse-mode", "forward-mode"):
+        near(torch.autograd.functional.jacobian(function, scores, vectorize=True, strategy=strategy), slope)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")

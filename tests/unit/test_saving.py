@@ -53,6 +53,15 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usu.Explanation, "figure", lambda self: Canvas())
 
 
+def test_a_result_with_damaged_maps_is_none(explanation, undrawn, tmp_path):
+    folder = explanation.save(tmp_path / "cat")
+    whole = (folder / "maps.npz").read_bytes()
+    (folder / "maps.npz").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert saving.saved_manifest(folder) is None
+    (folder / "maps.npz").write_bytes(whole)
+    assert saving.saved_manifest(folder) is not None
+
+
 def test_everything_is_there_and_reads_back(explanation, tmp_path):
     folder = explanation.save(tmp_path / "cat")
     assert folder == tmp_path / "cat"

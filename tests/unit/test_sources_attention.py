@@ -213,7 +213,7 @@ def test_models_without_attention_over_the_picture():
         attention_rollout(nn.Sequential(nn.Conv2d(2, 2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten()), picture, 0)
     with pytest.raises(ValueError, match=r"attend over all patches .* got attention of 12 x 1 x 4 x 4 for 3 pictures"):
         attention_rollout(Windows(), picture, 0)
-    with pytest.raises(ValueError, match="`target` must depend on the model's last attention; got no gradient there"):
+    with pytest.raises(ValueError, match=r"`target` must .*; got no gradient there"):
         attention_rollout(Written(torch.zeros(1, 5, 5), slice(0, 1)), torch.ones(1, 2, 8, 8), lambda y: y.sum(1) * 0)
     with pytest.raises(TypeError, match=r"`model` must be an nn.Module, because Attention rollout needs gradients"):
         attention_rollout(lambda batch: batch, picture)

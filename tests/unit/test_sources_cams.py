@@ -227,11 +227,11 @@ def test_memory_does_not_grow_over_many_calls(name):
 
 def test_names():
     model, picture = small(), torch.randn(1, 3, 16, 16)
-    with pytest.raises(ValueError, match=r"`source` must be one of 'gradcam', .*'gradient_attention'; got 'lime'"):
+    with pytest.raises(ValueError, match=r"`source` must .*'gradient_attention'.*; got 'lime'"):
         coarse_map("lime", model, picture)
-    with pytest.raises(ValueError, match=r"`layer` must be None for attention_rollout, .*; got '3'"):
+    with pytest.raises(ValueError, match=r"`layer` must .*; got '3'"):
         coarse_map("attention_rollout", model, picture, layer="3")
-    with pytest.raises(TypeError, match=r"`model` must be .* because HiResCAM needs gradients; got function"):
+    with pytest.raises(TypeError, match=r"`model` must .*; got function"):
         hirescam(lambda batch: batch, picture)
 
 
@@ -239,7 +239,7 @@ def test_the_command_knows_names_and_files(tmp_path):
     assert source_from("layercam") == "layercam"
     np.save(tmp_path / "map.npy", np.ones((2, 3)))
     assert source_from(str(tmp_path / "map.npy")).shape == (2, 3)
-    with pytest.raises(ValueError, match=r"`--source` must be gradcam, hirescam, .* or a .npy file .*; got 'grad-cam'"):
+    with pytest.raises(ValueError, match=r"`--source` must .*; got 'grad-cam'"):
         source_from("grad-cam")
 
 

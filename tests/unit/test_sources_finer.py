@@ -225,7 +225,7 @@ def test_gradients_that_are_no_numbers_are_said_to_be_so(tower):
         def forward(self, x: Tensor) -> Tensor:
             return (self.tower(x) * 0).sqrt()  # 0, with an infinite slope
 
-    with pytest.raises(ValueError, match=r"^`model` must have finite activations and gradients at the layer; got NaN"):
+    with pytest.raises(ValueError, match=r"^`model` must .*; got NaN"):
         finer_maps(engine(Steep(), 0), Steep(), PICTURE, 16)
 
 

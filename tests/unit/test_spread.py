@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 import usu
+from usu.inputs import Input
 from usu.operator.interpolate import FLOOR, OF_COARSE, OF_FINER, RADII_PER_SIDE, follow_picture, guided_filter, layered
 from usu.pipeline import map_of
+from usu.pipeline.stability import expected_stability
 
 DRAW = torch.Generator().manual_seed(4)
 PICTURE = torch.rand(20, 28, 3, generator=DRAW, dtype=torch.float64).numpy()
@@ -222,3 +224,23 @@ def test_cells_of_any_form_have_layers_too(lead):
     without = map_of(coarse, SCORES.expand(*lead, -1, -1), CELL, cells=labels)
     even = map_of(coarse, SCORES.expand(*lead, -1, -1), replace(CELL, base=None), cells=labels)
     assert torch.allclose(without, even, rtol=1e-12), "flat in every cell"
+
+
+# ---------------------------------------------------------------- how much of a map would stay
+
+
+class Runs:
+    """Effects of nine segments: this run's, and other runs that all agree with each other."""
+
+    mean = torch.eye(9, dtype=torch.float64)[:1]
+
+    def repeats(self, count: int, *, times: int = 1) -> Tensor:
+        return torch.eye(9, dtype=torch.float64)[8].expand(count, 1, 9)
+
+
+def test_a_longer_run_is_compared_with_others_as_long_and_not_with_this_one():
+    labels = np.arange(24)[:, None] // 8 * 3 + np.arange(24) // 8
+    given = Input(torch.ones(1, 1).double(), torch.rand(3, 24, 24), np.full((24, 24, 3), 0.5))
+    settings = replace(CELL, base=None, edges="segments", max_gain=None)
+    found = [expected_stability(Runs(), labels, given, settings, (), times=times) for times in (1, 4)]
+    assert found == [0, 1]

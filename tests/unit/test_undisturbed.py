@@ -82,6 +82,15 @@ def test_hooks_that_an_exception_left_behind_are_taken_away(tower):
     mine.remove()
 
 
+@pytest.fixture
+def _interruptible():
+    """Python's own handler, also where the tests run in the background and the shell has Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_at_any_line_leaves_the_model_as_it_was(tower):
     """Ctrl-C, raised at every line of entering and leaving in turn, and in the middle of the work."""
     before, handler = modes(tower), signal.getsignal(signal.SIGINT)

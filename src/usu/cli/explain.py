@@ -71,6 +71,8 @@ def explain(
     from usu.models.pictures import find
 
     run.need("matplotlib", "plot", "The panel of every picture")
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"`--out` must be a folder; got {out}, which is a file.")
     settings = run.settings_from(
         preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed,
         engine=engine,
@@ -196,8 +198,10 @@ def _saved(explanation: Explanation, out: Path, file: Path, asked: dict[str, Any
         folder, finished = _folder(out, file, asked)
         try:
             finished = finished or saved_manifest(explanation.save(folder))
-        except FileExistsError:  # another process took the name
-            continue
+        except FileExistsError:
+            if not folder.exists() and not folder.is_symlink():  # a file where a folder should be: nobody took the name
+                raise
+            continue  # another process took the name
         if finished is None:
             raise OSError(f"The result in {folder} is not what was written. Is the disk full?")
         return folder, finished

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 #: A batch (N, C, H, W) in; a tensor, tuple, dictionary or ModelOutput out.
 Model: TypeAlias = Callable[[Tensor], Any]
-#: Called after every chunk with the pictures done so far and in all.
-Progress: TypeAlias = Callable[[int, int], None]
+#: Called after every chunk with the pictures done so far and in all. True ends scores that have a posterior early.
+Progress: TypeAlias = Callable[[int, int], "bool | None"]
 #: What can run a model for scores; see `usu.forward.runtime`.
 RuntimeName: TypeAlias = Literal["torch", "onnx", "compile", "auto"]
 RUNTIMES: tuple[RuntimeName, ...] = ("torch", "onnx", "compile", "auto")

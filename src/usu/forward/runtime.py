@@ -88,7 +88,9 @@ def _checked(model: nn.Module, image: Tensor, kind: str) -> Any:
         key = (kind, *batch.shape[1:], batch.dtype)
         for fresh, pictures in _TRIES:
             if fresh or pictures or key not in made:
-                made[key] = torch.compile(model) if kind == "compile" else _exported(model, batch, pictures, fresh=fresh)
+                made[key] = (
+                    torch.compile(model) if kind == "compile" else _exported(model, batch, pictures, fresh=fresh)
+                )
             if _agree(expected, made[key], batch):
                 return made[key]
     del made[key]
@@ -112,7 +114,9 @@ def _exported(model: nn.Module, batch: Tensor, pictures: int | None, *, fresh: b
     for package in ("onnxruntime", "onnx"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "onnx", "The ONNX engine")
-    name = digest(json.dumps([described(model), list(batch.shape), str(batch.dtype), torch.__version__, pictures]).encode())
+    name = digest(
+        json.dumps([described(model), list(batch.shape), str(batch.dtype), torch.__version__, pictures]).encode()
+    )
     path = cache_folder() / f"{name}.onnx"
     if path.is_file() and not fresh:
         try:

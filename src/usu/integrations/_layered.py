@@ -5,6 +5,7 @@ Scores do not depend on the map they move, so the model is asked once and not on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -17,6 +18,9 @@ from usu.pipeline import map_of, mass_error_of, upsample
 from usu.results import Upsampled
 from usu.settings import Settings, settings_of
 from usu.types import Array
+
+#: A map is shown at full strength from this quantile on.
+SHOWN = 0.98
 
 
 def upsample_layers(
@@ -84,3 +88,21 @@ def unit(maps: Tensor) -> Tensor:
     field = maps.double()
     low, high = field.amin((1, 2), keepdim=True), field.amax((1, 2), keepdim=True)
     return ((field - low) / (high - low).where(high > low, 1)).to(maps.dtype)
+
+
+def for_display(maps: Tensor) -> Tensor:
+    """Each map of (B, H, W) from 0 to 1: its lowest value is 0, and from the 98 % quantile on everything is 1.
+
+    Mass that is redistributed has a sharp peak. Scaled by its maximum, 2 % of the pixels would be above one half where
+    a resized CAM has 10 %; scaled by this quantile it is as many, and `show_cam_on_image` shows what is there.
+
+    >>> for_display(torch.tensor([[[1.0, 2.0, 3.0]]])).tolist()
+    [[[0.0, 0.5, 1.0]]]
+    """
+    field = maps.double()
+    flat = field.flatten(1)
+    low = flat.amin(1)
+    high = flat.kthvalue(max(1, math.ceil(SHOWN * flat.shape[1])), 1).values
+    high = high.where(high > low, flat.amax(1))
+    width = (high - low).where(high > low, 1)
+    return ((field - low[:, None, None]) / width[:, None, None]).clamp(max=1).to(maps.dtype)

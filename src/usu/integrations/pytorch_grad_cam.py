@@ -16,9 +16,9 @@ from usu.errors import UsuWarning
 from usu.forward import Model, Progress
 from usu.integrations._grad_cam import for_scoring, handles_of, is_a, is_fullgrad, layer_maps, members
 from usu.integrations._hooks import without_hooks
-from usu.integrations._layered import unit, upsample_layers
+from usu.integrations._layered import for_display, upsample_layers
 from usu.results import Upsampled
-from usu.settings import Settings, settings_of
+from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
 from usu.types import Array, NDArray
 
 __all__ = ["Redistributed", "coarse_maps", "wrap"]
@@ -39,8 +39,9 @@ def wrap(
     Args:
         cam: any CAM of the package: GradCAM, HiResCAM, GradCAMPlusPlus, XGradCAM, ShapleyCAM, LayerCAM, EigenCAM,
             ScoreCAM, AblationCAM and the like, FullGrad, FinerCAM, RefineCAM.
-        scale: ``"unit"``: rectified, and every map from 0 to 1, as the package's users expect. ``"mass"``: signed and
-            in the layer's own units, nothing dropped and nothing scaled.
+        scale: ``"unit"``: rectified, and every map from 0 to 1, as the package's users expect (1 from the 98 % quantile
+            on). ``"mass"``: signed and in the layer's own units, nothing dropped and nothing scaled.
+        preset: see `usu.upsample`. None is ``"soft"`` for maps that are looked at, ``"cell"`` for ``scale="mass"``.
         model: who is asked for the scores; None is the CAM's own model. A compiled copy of it is fine.
 
     Guarantees:
@@ -53,6 +54,7 @@ def wrap(
     members(cam)
     check.choice("scale", scale, ("unit", "mass"))
     settings_of(preset)
+    preset = EXPLAIN_DEFAULT if preset is None and scale == "unit" else preset
     if scale == "mass" and is_a(cam, "RefineCAM"):
         raise ValueError("`scale` must be 'unit' for RefineCAM, because a product of maps has no mass; got 'mass'.")
     return Redistributed(cam, scale, preset, evaluations, seed, model, progress)
@@ -107,7 +109,7 @@ class Redistributed:
             )  # fmt: skip
         source = {"cam": type(self.cam).__name__, "layers": [tuple(m.shape[1:]) for m in maps]}
         self.last = replace(result, provenance={**result.provenance, "source": source})
-        shown = unit(result.pixel_map) if self.scale == "unit" else result.pixel_map
+        shown = for_display(result.pixel_map) if self.scale == "unit" else result.pixel_map
         return shown.detach().cpu().numpy().astype(np.float32, copy=False)
 
     @property

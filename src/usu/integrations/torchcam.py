@@ -14,8 +14,9 @@ from usu import _checks as check
 from usu.errors import UsuWarning
 from usu.forward.calls import Target, logits_of
 from usu.integrations._hooks import without_hooks
+from usu.integrations._layered import for_display
 from usu.pipeline import upsample
-from usu.settings import Settings
+from usu.settings import EXPLAIN_DEFAULT, Settings
 
 #: torchcam's: one picture's output -> a scalar tensor.
 OutputTarget: TypeAlias = Callable[[Any], Tensor]
@@ -54,7 +55,8 @@ class Wrapped:
         """One map (N, H, W) per layer, as of the original, whose arguments these are.
 
         Args:
-            normalized: each picture's map scaled to [0, 1], as torchcam's users expect; False keeps its mass.
+            normalized: each picture's map scaled to [0, 1], as torchcam's users expect; a preset that was not named is
+                ``"soft"``. False keeps its mass; then it is ``"cell"``, and every cell keeps its own.
             image: the batch; None is what the model was last given.
         """
         images = self._image if image is None else image
@@ -68,8 +70,9 @@ class Wrapped:
         # switched off, its hooks would still run, and one of them does not mind being switched off
         own = getattr(self.extractor, "base_cam", self.extractor).hook_handles
         with without_hooks([*own, self._handle]):
-            maps = [self._upsampled(part, images, goals) for part in coarse]
-        return [_scaled(part) for part in maps] if normalized else maps
+            preset = EXPLAIN_DEFAULT if self.preset is None and normalized else self.preset
+            maps = [self._upsampled(part, images, goals, preset) for part in coarse]
+        return [for_display(part) for part in maps] if normalized else maps
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copies ask for these before there is an extractor
@@ -139,7 +142,9 @@ class Wrapped:
         others = self.extractor._reference_indices(comparison_idx, scores.detach(), classes, index).tolist()
         return [_contrast(own, other, self.extractor.gamma) for own, other in zip(classes, others, strict=True)]
 
-    def _upsampled(self, coarse: Tensor, images: Tensor, goals: Sequence[Target]) -> Tensor:
+    def _upsampled(
+        self, coarse: Tensor, images: Tensor, goals: Sequence[Target], preset: str | Settings | None
+    ) -> Tensor:
         if coarse.ndim != 3 or len(coarse) != len(images):
             raise ValueError(f"`image` must be the batch of the {len(coarse)} maps; got {check.shape(images)}.")
         for index in (~coarse.flatten(1).any(1)).nonzero().flatten().tolist():
@@ -149,7 +154,7 @@ class Wrapped:
                 UsuWarning,
                 stacklevel=4,
             )
-        return upsample(coarse, images, self.model, goals, preset=self.preset, evaluations=self.evaluations).pixel_map
+        return upsample(coarse, images, self.model, goals, preset=preset, evaluations=self.evaluations).pixel_map
 
 
 def _of_samples(target: OutputTarget) -> Target:
@@ -162,10 +167,3 @@ def _contrast(own: int, others: list[int], gamma: float) -> Target:
         return logits[:, own] - gamma * logits[:, others].mean(1)
 
     return contrast
-
-
-def _scaled(maps: Tensor) -> Tensor:
-    """Every picture's map in [0, 1]."""
-    raised = maps - maps.amin((1, 2), keepdim=True)
-    # torchcam's own constant, so that numbers stay comparable
-    return raised / (raised.amax((1, 2), keepdim=True) + 1e-8)

@@ -61,7 +61,7 @@ def flips(
 ) -> tuple[Tensor, Tensor]:
     """Of pixel flipping: the values (C·H·W,), the most relevant first, and the image after the last step."""
     order = torch.from_numpy(np.argsort(-_values(pixel_map, len(image), steps)))
-    flat = image.detach().cpu().double().flatten()
+    flat = image.detach().cpu().double().flatten().clone()  # filled below; the caller's image is not
     size = len(order) // steps
     gone = flat[order].reshape(steps, size).sum(1)
     levels = falling_means(flat, gone, size) if fill == "mean" else _levels(image, fill, steps, generator)

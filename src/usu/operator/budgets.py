@@ -116,7 +116,8 @@ def budgeted(mass: Tensor, field: Tensor, cells: Partition, budget: Literal["cel
     weight = sizes.double().expand_as(mass) if soft.prior == "area" else mass
     # the largest importance that has any weight, so that a cold Λ cannot underflow everywhere at once
     alive = importance.detach().where(weight.detach() != 0, -torch.inf).amax(1, keepdim=True)
-    weight = weight * ((importance - alive) * _over(soft.temperature, torch.float64)).clamp(max=0).exp()
+    below = (importance - alive) * _over(soft.temperature, torch.float64)
+    weight = weight * below.where(below <= 0, 0).exp()  # not clamp: versions of torch differ in its slope at 0
     norm = weight.sum(1, keepdim=True)
     redistributed = mass.sum(1, keepdim=True) * (weight / norm.where(norm != 0, 1))
     return (1 - hybrid.gamma) * mass + hybrid.gamma * redistributed

@@ -105,13 +105,13 @@ class Grid:
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64."""
         parts = [self._sums(_rows(field, band).double()) for band in self._bands(field)]
-        return torch.cat(parts, 1).flatten(1)
+        return torch.cat(parts, 1).reshape(len(field), -1)
 
     def peak(self, field: Tensor) -> Tensor:
         """Maximum over each cell."""
         field = field.detach()
         parts = [self._max_columns(_rows(field, band).amax(2)) for band in self._bands(field)]
-        return torch.cat(parts, 1).flatten(1)
+        return torch.cat(parts, 1).reshape(len(field), -1)
 
     def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
         """The softmax of each cell times its mass, a few coarse rows at a time so that the work stays in the cache."""
@@ -186,7 +186,7 @@ class _Band(NamedTuple):
 
 def _rows(field: Tensor, band: _Band) -> Tensor:
     """The band as (batch, coarse rows, pixel rows of each, columns), a view."""
-    rows = field[:, band.pixel : band.pixel + band.number * band.height]
+    rows = field.narrow(1, band.pixel, band.number * band.height)
     return rows.view(len(field), band.number, band.height, -1)
 
 
@@ -214,11 +214,12 @@ class Labels:
 
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64, a chunk of pixels at a time."""
-        flat = field.flatten(1)
+        flat = field.reshape(len(field), -1)
         result = flat.new_zeros(flat.shape[0], len(self.sizes), dtype=torch.float64)
         step = max(1, _CACHED_PIXELS // flat.shape[0])
         for start in range(0, flat.shape[1], step):
-            values, where = flat[:, start : start + step], self._flat[start : start + step]
+            where = self._flat[start : start + step]
+            values = flat.narrow(1, start, len(where))
             result = result.scatter_add(1, where.expand(values.shape), values.double())
         return result
 
@@ -230,9 +231,14 @@ class Labels:
 
     def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
         """The softmax of each cell times its mass. The maximum is always searched: ``mild`` would save little here."""
-        out = centred(field, rate, self).exp_()
-        sums = self.total(out)
-        return out.mul_(self.spread((mass / sums.where(sums > 0, 1)).to(field.dtype)))
+        return plain_share(field, mass, rate, self)
+
+
+def plain_share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition) -> Tensor:
+    """`Partition.share` in steps that torch can differentiate and transform as often as it likes."""
+    weight = centred(field, rate, cells).exp()
+    sums = cells.total(weight)
+    return weight * cells.spread((mass / sums.where(sums > 0, 1)).to(field.dtype))
 
 
 def centred(field: Tensor, rate: float | Tensor, cells: Partition, among: Tensor | None = None) -> Tensor:

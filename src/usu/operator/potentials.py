@@ -89,7 +89,7 @@ def checked_potential(given: Callable[[Any], Any], *, like: Array) -> Potential:
         if not isinstance(value, Tensor) or value.shape != scores.shape:
             got = check.shape(value) if isinstance(value, Tensor) else type(value).__name__
             raise ValueError(f"`potential` must return one value per score; got {got} for {check.shape(scores)}.")
-        low, high, _ = check.extremes(value)
+        low, high = check.extremes(value)
         if not 0 < low <= high < inf:
             raise ValueError("`potential` must be positive and finite on [0, 1]; got a value that is not.")
         return value.to(scores).log()

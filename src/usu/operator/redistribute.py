@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 
 from usu import _checks as check
 from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior, at_ceiling, budgeted, checked_budget
-from usu.operator.cells import Labels, Partition, centred, partition_of
+from usu.operator.cells import Labels, Partition, centred, partition_of, plain_share
 from usu.types import Array, ArrayT
 
 #: exp(-64) is far from the smallest number of single precision, so up to here 1 will do as everybody's maximum.
@@ -113,8 +113,6 @@ class _Problem:
     negative: bool
     #: Whether a rate up to `_MILD_RATE` cannot overflow: |a| · exp(rate) is the largest number on the way.
     small: bool
-    #: Whether `torch.vmap` splits any of the tensors.
-    vmapped: bool
 
     @classmethod
     def checked(
@@ -137,7 +135,7 @@ class _Problem:
         if max_gain is not None:
             check.real_number("max_gain", max_gain, least=1)
         found = check.finite("coarse", values)
-        vmapped = found.vmapped | check.in_unit_interval("scores", field).vmapped
+        check.in_unit_interval("scores", field)
         budget = checked_budget(budget)
         partition, batch = partition_of(values, field, cells)
         lattice = partition.lattice
@@ -164,19 +162,19 @@ class _Problem:
             mass = mass * partition.sizes
         else:
             empty = (partition.sizes == 0).nonzero().flatten()
-            if len(empty) and check.extremes(mass.index_select(1, empty))[:2] != (0, 0):
+            if len(empty) and check.extremes(mass.index_select(1, empty)) != (0, 0):
                 raise ValueError("`cells` must have a pixel for every mass in `coarse`; got masses without one.")
         prior = None
         if base is not None:
             prior = check.as_tensor("base", base, like=values)
             # a signed prior guides each sign of mass with its own part
             wanted = check.finite if isinstance(budget, SoftPrior) else check.non_negative
-            vmapped |= wanted("base", prior).vmapped
+            wanted("base", prior)
             prior = flat("base", prior)
         return cls(
             mass, flat("scores", field), partition, _log_potential(potential, temperature, scores, dtype),
             budget, prior, signed == "flip", max_gain, lead, found.low < 0,
-            max(-found.low, found.high) * exp(_MILD_RATE) < torch.finfo(dtype).max, vmapped,
+            max(-found.low, found.high) * exp(_MILD_RATE) < torch.finfo(dtype).max,
         )  # fmt: skip
 
     def solve(self) -> Tensor:
@@ -208,7 +206,8 @@ class _Problem:
         """(mass, whether low scores attract it), one pair per sign that occurs."""
         if not self.negative:
             return [(self.mass, False)]
-        return [(self.mass.clamp(min=0), False), (self.mass.clamp(max=0), self.flip)]
+        up = self.mass.detach() >= 0  # zero is of one sign: as part of both it would have two derivatives
+        return [(self.mass.where(up, 0), False), (self.mass.where(~up, 0), self.flip)]
 
     def _attracting(self, down: bool) -> Tensor:
         return 1 - self.scores if down else self.scores
@@ -250,12 +249,12 @@ class _Problem:
     def _shared(self, field: Tensor, mass: Tensor, rate: float | Tensor = 1.0, *, mild: bool = False) -> Tensor:
         if self.max_gain is None:
             mild = mild and isinstance(rate, float) and rate <= _MILD_RATE
-            return share(field, mass, rate, self.cells, mild=mild, vmapped=self.vmapped)
+            return share(field, mass, rate, self.cells, mild=mild)
         logits = field if isinstance(rate, float) and rate == 1 else centred(field, rate, self.cells)
         full = at_ceiling(logits.detach(), self.cells, self.max_gain)
         ceiling = self.max_gain / self.cells.sizes.clamp(min=1).double()
         left = (1 - ceiling * self.cells.total(full)).clamp(min=0)
-        rest = share(logits.masked_fill(full, -torch.inf), mass * left, 1.0, self.cells, vmapped=self.vmapped)
+        rest = share(logits.masked_fill(full, -torch.inf), mass * left, 1.0, self.cells)
         return self.cells.spread(mass * ceiling).to(rest.dtype).where(full, rest)
 
 
@@ -273,75 +272,41 @@ def _log_potential(
 
 
 class _Share(torch.autograd.Function):
-    """`Partition.share` with its derivatives: with w the shares, dÃ = w dM + M w rate (dF - Σ w dF).
+    """`Partition.share` with its gradient: with w the shares, dÃ = w dM + M w rate (dF - Σ w dF).
 
-    Both are made of differentiable steps, one of them the function itself, so there are derivatives of any order.
+    It is made of differentiable steps, one of them the function itself, so there are gradients of any order.
     """
 
     @staticmethod
-    def forward(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, mild: bool) -> Tensor:
+    def forward(ctx: Any, field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, mild: bool) -> Tensor:
+        ctx.save_for_backward(field, mass)
+        ctx.rest = rate, cells, mild
         return cells.share(field, mass, rate, mild=mild)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        field, mass, rate, ctx.cells, ctx.mild = inputs
-        ctx.rate = None if isinstance(rate, Tensor) else rate
-        tensors = (field, mass, rate) if isinstance(rate, Tensor) else (field, mass)
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
-
-    @staticmethod
-    def _parts(ctx: Any) -> tuple[Tensor, Tensor, float | Tensor]:
-        """The shares, the mass and the rate at each pixel."""
-        field, mass, *rest = ctx.saved_tensors
-        rate = rest[0] if rest else ctx.rate
-        weight = _Share.apply(field, torch.ones_like(mass), rate, ctx.cells, ctx.mild)  # type: ignore[no-untyped-call]
-        spread = ctx.cells.spread
-        return weight, spread(mass.to(field.dtype)), spread(rest[0].to(field.dtype)) if rest else ctx.rate
-
-    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        weight, mass, rate = _Share._parts(ctx)
-        pulled = ctx.cells.total(gradient * weight)
-        to_field = weight * (gradient - ctx.cells.spread(pulled.to(weight.dtype))) * rate * mass
-        return to_field, pulled, None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, field: Tensor | None, mass: Tensor | None, *_: object) -> Tensor:
-        weight, masses, rate = _Share._parts(ctx)
-        result = torch.zeros_like(weight)
-        if mass is not None:
-            result = result + weight * ctx.cells.spread(mass.to(weight.dtype))
-        if field is not None:
-            mean = ctx.cells.total(weight * field).to(weight.dtype)
-            result = result + weight * (field - ctx.cells.spread(mean)) * rate * masses
-        return result
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: Any, field: Tensor, mass: Tensor, rate: Any, cells: Partition, mild: bool
-    ) -> tuple[Tensor, int]:
-        """One more leading dimension is a larger batch."""
-
-        def fold(tensor: Any, dim: int | None) -> Any:
-            if not isinstance(tensor, Tensor):
-                return tensor
-            moved = tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            return moved.flatten(0, 1)
-
-        folded = (fold(tensor, dim) for tensor, dim in zip((field, mass, rate), in_dims, strict=False))
-        result = _Share.apply(*folded, cells, mild)  # type: ignore[no-untyped-call]
-        return result.unflatten(0, (info.batch_size, -1)), 0
+        field, mass = ctx.saved_tensors
+        rate, cells, mild = ctx.rest
+        weight = share(field, torch.ones_like(mass), rate, cells, mild=mild)
+        pulled = cells.total(gradient * weight)
+        slope = cells.spread(rate.to(field.dtype)) if isinstance(rate, Tensor) else rate
+        to_field = weight * (gradient - cells.spread(pulled.to(weight.dtype))) * slope
+        return to_field * cells.spread(mass.to(field.dtype)), pulled, None, None, None
 
 
-def share(
-    field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, *, mild: bool = False, vmapped: bool = False
-) -> Tensor:
-    """`Partition.share`, through autograd where a derivative is asked for or `torch.vmap` is at work."""
-    if (
-        vmapped
-        or (torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad))
-        or any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in (field, mass))
-    ):
+def share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, *, mild: bool = False) -> Tensor:
+    """`Partition.share`, with the derivatives that are asked for.
+
+    `torch.func` and forward mode nest to any depth, which a Function of its own does not bear: they get plain steps.
+    """
+    if any(_transformed(tensor) for tensor in (field, mass)):
+        return plain_share(field, mass, rate, cells)
+    if torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad):
         return _Share.apply(field, mass, rate, cells, mild)  # type: ignore[no-any-return, no-untyped-call]
     return cells.share(field.detach(), mass.detach(), rate, mild=mild)
+
+
+def _transformed(tensor: Tensor) -> bool:
+    """Whether `torch.func` or forward-mode differentiation is at work on it."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return wrapped or forward_ad.unpack_dual(tensor).tangent is not None

@@ -65,7 +65,7 @@ def scores_of(
         everywhere: for those who will move other masses than this coarse map's: score also what it makes needless, and
             expect nothing from it.
         enough: for ``evaluations="auto"``: do these effects of segments (labels) suffice?
-        progress: called with the evaluations done and to do.
+        progress: called with the evaluations done and to do; True ends scores that have a posterior.
     """
     evidence = None
     if settings.fit == "posterior" and settings.base is not None and not everywhere:
@@ -98,6 +98,8 @@ def scores_of(
     reason = refined.stop_reason
     if given.empty and not everywhere:
         reason = StopReason.NOTHING_TO_MOVE
+    elif scorer.effects is not None and scorer.effects.stopped:
+        reason = StopReason.STOPPED
     elif settings.evaluations == "auto" and engine.meter.left:
         reason = StopReason.STABLE
     target = _target_name(scorer.engine.target, given.several)

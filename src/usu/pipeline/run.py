@@ -60,7 +60,8 @@ def upsample(
         cells: labels of the coarse values' cells, where they are no grid.
         finer: maps of finer layers made elsewhere, (..., h', w') with the leading dimensions of ``coarse``, the next
             finer first, of which two are used; then the model is not asked for them.
-        progress: called with the evaluations done and to do.
+        progress: called with the evaluations done and to do. Where scores have a posterior it may return True: then the
+            result is the map as it stands, with its own stability.
 
     Guarantees:
         Those of `usu.redistribute` with the settings' budget; ``mass_error`` of the result is the measured one.

@@ -27,6 +27,7 @@ class StopReason(str, Enum):
     DEPTH = "The greatest depth was reached; a greater depth would refine further."
     EVALUATIONS = "The model evaluations are spent; allow more evaluations to refine further."
     STABLE = "The expected stability is reached; a higher one would take more evaluations."
+    STOPPED = "Stopped before all evaluations were made; this is the map as it stood."
     NOTHING_TO_MOVE = (
         "The coarse map is zero everywhere: there is no mass to move. Try another layer, target or source."
     )

@@ -32,6 +32,8 @@ class Effects:
     #: Labels of the segments that were varied, and (P,) values of all: NaN where a segment was left out, else 0.
     varied: Tensor
     start: Tensor
+    #: Whether somebody said that it is enough before all groups were evaluated.
+    stopped: bool = False
 
     @property
     def mean(self) -> Tensor:
@@ -88,7 +90,7 @@ def effects_of_groups(
         evidence: (T, H, W) or (H, W): where effects are expected, up to a factor that the groups decide.
         enough: asked after 90 groups and every 60 more; True ends it.
         seed: a whole number, or a torch generator to draw from. The first groups are the same however many there are.
-        progress: called with the number of pictures done and in all.
+        progress: called with the number of pictures done and in all; if it returns True, what is known is the answer.
     """
     parts = segmented(engine, image, segments, fill)
     varied, start = chosen(which, parts.segments, parts.count)
@@ -104,40 +106,34 @@ def effects_of_groups(
         return parts.show(shown)
 
     values: list[Tensor] = []
-    for begin, end in _looks(evaluations, stops=enough is not None):
-        values.append(_evaluated(engine, parts.image, build, begin, end, evaluations, progress))
+    stopped = False
+
+    def tell(done: int, _: int) -> bool:
+        nonlocal stopped
+        stopped = bool(progress is not None and progress(begin + done, evaluations)) or stopped
+        return stopped
+
+    for begin, end in _looks(evaluations, first=STEP if enough is None else FIRST):
+        values.append(
+            engine.evaluate(
+                parts.image, end - begin, lambda rows, begin=begin: build(slice(begin + rows.start, begin + rows.stop)),  # type: ignore[misc] # mypy does not see the default
+                progress=tell,
+            )
+        )  # fmt: skip
+        if enough is None and end < evaluations and not stopped:
+            continue
         if hoped is not None and len(hoped) not in (1, values[0].shape[1]):  # several maps, one target
             hoped = hoped.mean(0, keepdim=True)
         posterior = fit(groups[:end], torch.cat(values), covariances=prior, evidence=hoped)
-        found = Effects(posterior, groups[:end], prior, hoped, varied, start)
-        if enough is not None and end < evaluations and enough(found):
+        found = Effects(posterior, groups[:end], prior, hoped, varied, start, stopped=stopped and end < evaluations)
+        if stopped or (enough is not None and end < evaluations and enough(found)):
             break
     return found
 
 
-def _evaluated(
-    engine: Engine,
-    image: Tensor,
-    build: Callable[[slice], Tensor],
-    begin: int,
-    end: int,
-    most: int,
-    progress: Progress | None,
-) -> Tensor:
-    """Values of the groups from ``begin`` to ``end``; progress counts them all."""
-
-    def tell(done: int, _: int) -> None:
-        if progress is not None:
-            progress(begin + done, most)
-
-    return engine.evaluate(
-        image, end - begin, lambda rows: build(slice(begin + rows.start, begin + rows.stop)), progress=tell
-    )
-
-
-def _looks(most: int, *, stops: bool) -> Iterator[tuple[int, int]]:
-    """From where to where the groups are evaluated before somebody looks."""
-    begin, end = 0, min(FIRST, most) if stops else most
+def _looks(most: int, *, first: int) -> Iterator[tuple[int, int]]:
+    """From where to where the groups are evaluated before somebody may say that it is enough."""
+    begin, end = 0, min(first, most)
     while begin < most:
         yield begin, end
         begin, end = end, min(end + STEP, most)

@@ -18,7 +18,8 @@ from usu import _checks as check
 from usu.forward.calls import logits_of
 from usu.sources import LAYER_SOURCES, SOURCES
 from usu.sources.coarse import CoarseMap, Goal, Target, Targets, checked, chunks, finite, notes_on, score_of
-from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, output_nodes, recorded
+from usu.sources.graph import output_nodes
+from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, recorded
 from usu.types import Array
 
 #: (activation, gradient), each (B, C, h, w), to signed maps (B, h, w).
@@ -229,7 +230,8 @@ def _one_pass(
             if torch.equal(one.output, other.by_shape[shape].output):
                 del seen.by_shape[shape]
         passes = 3
-    seen.spent = output_nodes(output, scores[0][0]) if callable(targets) else set()
+    if callable(targets):
+        seen.spent, seen.nearly = output_nodes(output, scores[0][0])
     found: Chosen | None = None
     for number, (score, goals) in enumerate(scores):
         again = number + 1 < len(scores)

@@ -111,9 +111,8 @@ def checked(
         )
     batch = check.as_tensor("images", images)
     if batch.ndim != 4:
-        raise ValueError(
-            f"`images` must be a batch, B x C x H x W; got {check.shape(batch)}. Add a dimension with [None]."
-        )
+        more = " Add a dimension with [None]." if batch.ndim == 3 else ""
+        raise ValueError(f"`images` must be a batch of pictures, B x C x H x W; got {check.shape(batch)}.{more}")
     check.whole_number("chunk", chunk, least=1)
     targets = checked_target(target)
     if not isinstance(targets, tuple) or (several and len(batch) == 1):

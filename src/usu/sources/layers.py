@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,13 +15,12 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.sources.coarse import LayerGrid, find_grid, trace_tokens
+from usu.sources.graph import is_embedding, upstream
 
 #: Outputs kept while searching. The layer wanted is near the end, and so memory does not grow with depth.
 _KEPT = 64
 #: Nodes of the graph between the picture, or a convolution, and its tokens: more are no patch embedding.
 _EMBEDDING = 100
-#: Nodes of the graph that leave an output what it is.
-_COPIES = ("Clone", "Alias", "Upsample", "Sigmoid", "Softmax", "LogSoftmax", "Permute", "Transpose", "View", "ToCopy")
 _WITHOUT_HOOK = (nn.Linear, torch.jit.ScriptModule)
 
 
@@ -70,25 +69,30 @@ class Recording:
     foreign: set[tuple[int, int]] = field(default_factory=set)
     #: Layers that depend on the picture and have tokens without a grid, with their shapes.
     unplaced: dict[str, str] = field(default_factory=dict)
-    #: Nodes of the graph that make the model's output; see `output_nodes`.
+    #: Nodes of the graph that make the model's output, and those that are it but for pointwise steps; `output_nodes`.
     spent: set[Any] = field(default_factory=set)
+    nearly: set[Any] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         #: What goes into the model: a copy, because a first layer that works in place may not touch a leaf.
         self.entry = self.images.clone()
-        self._known: set[Any] = {self.entry.grad_fn, None}
-        self._dependent: set[Any] = {self.entry.grad_fn} - {None}
+        self._known: dict[bool, set[Any]] = {rows: {self.entry.grad_fn, None} for rows in (False, True)}
+        self._dependent: dict[bool, set[Any]] = {rows: {self.entry.grad_fn} - {None} for rows in (False, True)}
         self._grids: dict[tuple[int, ...], LayerGrid | None] = {}
         self._verdicts: dict[tuple[int, int], tuple[bool, LayerGrid | None]] = {}
 
-    def depends(self, tensor: Tensor) -> bool:
-        """Whether there is a way through the graph from the picture to this tensor."""
-        node = tensor.grad_fn
-        if node not in self._known:
-            if not self._dependent.isdisjoint(upstream([node], self._known)):
-                self._dependent.add(node)
-            self._known.add(node)
-        return node in self._dependent
+    def depends(self, tensor: Tensor, *, rows: bool = False) -> bool:
+        """Whether there is a way through the graph from the picture to this tensor.
+
+        With ``rows``, one on which tokens stay themselves. Attention mixes what it looks at into its queries: words,
+        object queries or latents that looked at the picture know it and are no places of it.
+        """
+        node, known, dependent = tensor.grad_fn, self._known[rows], self._dependent[rows]
+        if node not in known:
+            if not dependent.isdisjoint(upstream([node], known, rows=rows)):
+                dependent.add(node)
+            known.add(node)
+        return node in dependent
 
     def grid(self, shape: tuple[int, ...], *, guess: bool = False) -> LayerGrid | None:
         """Where outputs of this shape lie over the picture; None: nowhere.
@@ -190,6 +194,8 @@ def recorded(
         candidate = search and rebuilt and len(shape) in (3, 4) and shape[0] == len(images)
         if candidate and (not trace or seen.depends(tensor)):
             spatial = seen.grid(shape) is not None
+            if spatial and trace and len(shape) == 3:
+                spatial = seen.depends(tensor, rows=True)
             if not spatial and len(shape) == 3:
                 seen.unplaced[name] = check.shape(tensor)
         wanted = name == layer or (layer is None and every and spatial)
@@ -230,32 +236,6 @@ def tensors_of(output: object) -> list[Tensor]:
     return [output] if isinstance(output, Tensor) else [one for one in values if isinstance(one, Tensor)]
 
 
-def upstream(start: Iterable[Any], stop: Collection[Any] = (), only: tuple[str, ...] = ("",)) -> set[Any]:
-    """Nodes of the graph met on the way back from ``start``, not beyond ``stop`` and names that are not in ``only``."""
-    found: set[Any] = set()
-    waiting = list(start)
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            if node not in stop and node.name().startswith(only):
-                for parent, _ in node.next_functions:
-                    waiting.append(parent)
-    return found
-
-
-def output_nodes(output: object, score: Tensor) -> set[Any]:
-    """Nodes that make an output over the picture which the score reads, and of what that is a copy of (upsampled).
-
-    A layer that ends there explains nothing: it is what the target is made of.
-    """
-    tensors = tensors_of(output)
-    ends = {one.grad_fn for one in tensors}
-    read = upstream([score.grad_fn], ends)
-    spatial = {one.grad_fn for one in tensors if one.ndim > 2 and one[0, 0].numel() > 1}
-    return upstream(read & spatial, only=_COPIES)
-
-
 @dataclass(frozen=True, eq=False)
 class Chosen:
     """A layer's activation and the target's gradient there, (B, C, h, w) each; None where there is no gradient."""
@@ -290,13 +270,14 @@ def named_layer(seen: Recording, score: Tensor, layer: str, *, again: bool = Fal
 def last_layer(seen: Recording, score: Tensor, *, again: bool = False) -> Chosen:
     """The last layer over the picture through which the score can be changed, and that is not the model's output.
 
+    Of a model whose output lies over the picture, it is one whose places still see each other before the output.
     The head of a ViT that reads the class token alone leaves the patches of the last blocks' outputs without gradient;
     then it is the layer before, usually the first norm of the last block.
     """
     placed = [(one, grid) for one in seen.outputs if (grid := seen.grid(tuple(one.output.shape))) is not None]
     layers = [(one, grid) for one, grid in placed if one.output.grad_fn not in seen.spent]
     spent = ", ".join(one.name for one, _ in placed if one.output.grad_fn in seen.spent)
-    if not layers or (seen.unplaced and _is_embedding(layers[-1][0].output)):
+    if not layers or (seen.unplaced and is_embedding(layers[-1][0].output)):
         lost = ", ".join(f"{name} ({shape})" for name, shape in seen.unplaced.items())
         raise ValueError(
             "`model` must have a layer behind its input embedding and before its output that depends on the picture "
@@ -304,6 +285,15 @@ def last_layer(seen: Recording, score: Tensor, *, again: bool = False) -> Chosen
             "Name one with `layer`, or bring a coarse map of your own."
         )
     aside = f"; not {spent}, which the target reads" if spent else ""
+    near = [one for one, _ in layers if one.output.grad_fn in seen.nearly]
+    deeper = [(one, grid) for one, grid in layers if one.output.grad_fn not in seen.nearly]
+    if near and (not deeper or is_embedding(deeper[-1][0].output)):
+        # nothing but the input embedding is left: the first of the others is the furthest from the output
+        deeper += [(one, grid) for one, grid in layers if one is near[0]]
+        near = near[1:]
+    if near:
+        aside += f", nor {', '.join(one.name for one in near)}, from which only pointwise steps lead there"
+    layers = deeper
     # nearly always it is the very last one, and a backward pass through the head is all that is needed
     (last,) = _at(score, layers[-1:], again=True)
     if _nonzero(last.gradient):
@@ -321,7 +311,7 @@ def finer_layers(seen: Recording, score: Tensor, cells: int, levels: int, *, aga
     last: dict[tuple[int, int], tuple[LayerOutput, LayerGrid]] = {}
     for shape, one in seen.by_shape.items():
         grid = seen.grid(shape)
-        if grid is not None and grid.height * grid.width > cells and one.output.grad_fn not in seen.spent:
+        if grid is not None and grid.height * grid.width > cells and one.output.grad_fn not in seen.nearly:
             last[grid.height, grid.width] = one, grid
     found = [last[size] for size in sorted(last, key=lambda size: size[0] * size[1])[:levels]]
     return _at(score, found, again=again) if found and score.requires_grad else []
@@ -338,9 +328,3 @@ def _at(score: Tensor, layers: Sequence[tuple[LayerOutput, LayerGrid]], *, again
 
 def _nonzero(gradient: Tensor | None) -> bool:
     return gradient is not None and bool(gradient.count_nonzero())
-
-
-def _is_embedding(tensor: Tensor) -> bool:
-    """Whether the picture went through one layer at most."""
-    nodes = upstream([tensor.grad_fn])
-    return len([node for node in nodes if node.name().startswith(("Convolution", "Addmm", "Mm", "Bmm"))]) <= 1

@@ -73,6 +73,15 @@ def test_shuffled_and_uniform_cells_keep_the_total(scene):
         assert made.evaluations == 60
 
 
+def test_every_picture_is_shuffled_in_its_own_way(scene):
+    """One permutation for all would be a bias that no number of pictures averages out."""
+    shuffled = [Guided("s", usu.PRESETS["cell"], coarse="shuffled")._coarse(replace(scene, seed=n)) for n in (1, 1, 2)]
+    np.testing.assert_array_equal(shuffled[0], shuffled[1])
+    assert (shuffled[0] != shuffled[2]).any()
+    for one in shuffled:
+        np.testing.assert_array_equal(np.sort(one, axis=None), np.sort(scene.coarse, axis=None))
+
+
 def test_permuted_scores_are_the_same_scores_elsewhere(scene):
     settings = replace(usu.PRESETS["soft"], evaluations=60, parts=16, segmenter=Tiles())
     found = scene.scored(settings)

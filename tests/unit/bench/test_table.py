@@ -47,7 +47,7 @@ def test_values_are_paired_by_picture():
     found = Table(ROWS, {}).values("iou")
     np.testing.assert_array_equal(found["nearest"], [0.1, np.nan])
     assert list(found) == ["nearest", "cell"]
-    with pytest.raises(ValueError, match="`metric` must be in the table; got 'x'"):
+    with pytest.raises(ValueError, match=r"`metric` must .*; got 'x'"):
         Table(ROWS, {}).values("x")
 
 

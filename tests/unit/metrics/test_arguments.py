@@ -58,7 +58,6 @@ def test_a_map_of_half_precision(metric, change):
         assert np.array_equal(*(np.asarray(getattr(one, "value", one), dtype=float) for one in (found, known)))
 
 
-@pytest.mark.parametrize("metric", GOOD, ids=lambda metric: metric.__name__)
 @pytest.mark.parametrize(
     ("pixel_map", "error"),
     [
@@ -69,9 +68,26 @@ def test_a_map_of_half_precision(metric, change):
         ([[1.0]], TypeError),
     ],
 )
-def test_a_map_that_will_not_do(metric, pixel_map, error):
-    with pytest.raises(error, match=r"^`pixel_map` must"):
-        call(metric, {"pixel_map": pixel_map})
+def test_a_map_that_will_not_do(pixel_map, error):
+    for metric in GOOD:
+        with pytest.raises(error, match=r"^`pixel_map` must"):
+            call(metric, {"pixel_map": pixel_map})
+
+
+@pytest.mark.parametrize(
+    ("metric", "change"), [*((m, {}) for m in GOOD), *((m, {"compat": "quantus"}) for m in TWOFOLD)]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_handed_in_is_not_written_to(metric, change, dtype):
+    """In float64 nothing has to be converted, so that a careless copy is the caller's own memory."""
+    handed = {
+        name: value.to(dtype) if isinstance(value, torch.Tensor) else value.copy()
+        for name, value in {"pixel_map": GIVEN, **GOOD[metric]}.items()
+        if isinstance(value, (torch.Tensor, np.ndarray))
+    }
+    before = {name: torch.as_tensor(value).clone() for name, value in handed.items()}
+    call(metric, change | handed)
+    assert all(torch.equal(torch.as_tensor(handed[name]), known) for name, known in before.items())
 
 
 QUANTUS = {"compat": "quantus"}

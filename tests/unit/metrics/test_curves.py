@@ -57,7 +57,7 @@ def test_every_row_is_the_image_built_by_hand(insert, channelwise, chunk):
 def test_a_target_of_several_numbers_is_refused():
     asked = engine(lambda batch: batch, lambda output: output.flatten(1))
     image = torch.zeros(1, 2, 2)
-    with pytest.raises(ValueError, match="`target` must give one number per image for a metric; got 4"):
+    with pytest.raises(ValueError, match=r"`target` must .*; got 4"):
         walk(asked, image, image, torch.arange(4), torch.tensor([0]))
 
 

@@ -51,7 +51,7 @@ def test_the_three_readings() -> None:
         found = pixel_attributions(MODEL, PICTURES.images, PICTURES.labels, attribution=name)
         torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(pixel_attributions(MODEL, PICTURES.images, PICTURES.labels), readings["magnitude"])
-    with pytest.raises(ValueError, match="`attribution` must be one of magnitude, square, product; got 'sign'"):
+    with pytest.raises(ValueError, match=r"`attribution` must .*; got 'sign'"):
         pixel_attributions(MODEL, PICTURES.images, PICTURES.labels, attribution="sign")
 
 
@@ -87,5 +87,5 @@ def test_grad_cam_keeps_its_mass(grid: int) -> None:
 def test_grad_cam_needs_the_cnn() -> None:
     with pytest.raises(ValueError, match="layer"):
         coarse_maps(mlp(33), PICTURES.images, PICTURES.labels, 4, source="gradcam")
-    with pytest.raises(ValueError, match="`source` must be one of gradient, gradcam; got 'lime'"):
+    with pytest.raises(ValueError, match=r"`source` must .*; got 'lime'"):
         coarse_maps(MODEL, PICTURES.images, PICTURES.labels, 4, source="lime")

@@ -113,7 +113,7 @@ def test_split_of_other_counts(count: int) -> None:
 
 
 def test_bad_settings() -> None:
-    with pytest.raises(ValueError, match=r"`variant` must be one of centred, .*; got 'round'"):
+    with pytest.raises(ValueError, match=r"`variant` must .*; got 'round'"):
         shapes(3, variant="round")
     with pytest.raises(ValueError, match=r"`count` and `size` must .*; got 0 and 224"):
         shapes(0)
