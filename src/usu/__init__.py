@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from usu.operator.redistribute import cell_budgets as cell_budgets
     from usu.operator.redistribute import redistribute as redistribute
     from usu.pipeline import Sanity as Sanity
-    from usu.pipeline import explain as explain
     from usu.pipeline import explain_many as explain_many
-    from usu.pipeline import sanity as sanity
     from usu.pipeline import upsample as upsample
+    from usu.pipeline.explain import explain as explain
+    from usu.pipeline.sanity import sanity as sanity
     from usu.refine import StopReason as StopReason
     from usu.refine import boundary_segments as boundary_segments
     from usu.refine import merge as merge
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from usu.results import Explanation as Explanation
     from usu.results import Region as Region
     from usu.results import Upsampled as Upsampled
-    from usu.results import contrast as contrast
     from usu.results import load as load
+    from usu.results.contrast import contrast as contrast
     from usu.settings import PRESETS as PRESETS
     from usu.settings import Settings as Settings
     from usu.sources import CoarseMap as CoarseMap

@@ -156,7 +156,7 @@ def each_of(images: Any) -> tuple[Iterator[Any], int]:
         return iter(files), len(files)
     if isinstance(images, (Tensor, np.ndarray)):
         if images.ndim != 4:
-            raise ValueError(f"`images` must be a batch, B x C x H x W; got {check.shape(images)}. Use usu.explain.")
+            raise ValueError(f"`images` must be a batch, B x C x H x W; got {check.shape(torch.as_tensor(images))}.")
         return iter(images), len(images)
     dataset = getattr(images, "dataset", images)  # a DataLoader counts its batches
     return _flattened(images), len(dataset) if hasattr(dataset, "__len__") else 0

@@ -73,10 +73,10 @@ def recipe(makefile: str, target: str) -> str:
 
 
 def test_extras() -> None:
-    assert set(EXTRAS) == FEATURES | {"all", "dev"}
+    assert set(EXTRAS) == FEATURES | {"all", "docs", "dev"}
     assert own_extras(EXTRAS["all"]) == FEATURES
     for group, requirements in EXTRAS.items():
-        assert own_extras(requirements) <= FEATURES | {"all"}, group
+        assert own_extras(requirements) <= FEATURES | {"all", "docs"}, group
 
 
 def test_required_packages_are_the_few_that_were_agreed() -> None:

@@ -19,7 +19,7 @@ from usu.errors import UsuWarning
 from usu.forward import Progress, Target
 from usu.forward.digest import weights_digest
 from usu.inputs import displayable, each_of, pictured
-from usu.models import Loaded, resolve_target
+from usu.models import resolve_target
 from usu.models.known import known
 from usu.pipeline.run import upsample
 from usu.results import Explanation
@@ -148,16 +148,14 @@ def explain_many(
     >>> [found.evaluations for found in explain_many(net, torch.rand(2, 1, 9, 9), evaluations=8)]
     [8, 8]
     """
-    about = known(model, prepare)
-    whole = Loaded(type(about.model).__name__, about.model, about.prepare, about.classes, about.layer)
     pictures, count = each_of(images)
     told = line_of(progress or None, what="pictures")
     for done, image in enumerate(pictures):
         if told is not None:
             told(done, count)
         yield explain(
-            whole if about.prepare is not None else about.model, image, target, source=source, layer=layer, top=top,
-            preset=preset, evaluations=evaluations, classes=about.classes if classes is None else classes,
+            model, image, target, source=source, layer=layer, top=top, preset=preset, evaluations=evaluations,
+            prepare=prepare, classes=classes,
         )  # fmt: skip
         if told is not None:
             told(done + 1, count)

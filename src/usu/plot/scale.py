@@ -79,7 +79,9 @@ def scale_of(fields: Sequence[NDArray], *, quantile: float = QUANTILE, colormap:
     """
     check.real_number("quantile", quantile, least=0, most=1)
     signed = any(_two_signs(field) for field in fields)
-    values = np.concatenate([np.abs(field if signed else np.maximum(field, 0)).ravel() for field in fields] or [[0.0]])
+    values = np.concatenate(
+        [np.abs(field if signed else np.maximum(field, 0)).ravel() for field in fields] or [np.zeros(1)]
+    )
     values = values[np.isfinite(values)]
     high = float(np.quantile(values, quantile)) if len(values) else 0.0
     # a map of a few pixels has its quantile at zero

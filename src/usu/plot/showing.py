@@ -170,7 +170,8 @@ def _rgb(unit: NDArray) -> NDArray:
 
 
 def _aspect(view: View) -> float:
-    return view.field.shape[1] / view.field.shape[0]
+    height, width = view.field.shape
+    return float(width / height)
 
 
 def _data(pixels: NDArray) -> str:

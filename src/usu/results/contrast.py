@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from usu import _checks as check
 from usu.results.result import Explanation
 from usu.types import NDArray
 
@@ -93,8 +92,8 @@ def contrast(a: Explanation, b: Explanation | None = None) -> Contrast:
         first, second, names = a.first_map, b.first_map, (a.names[0], b.names[0])
         if first.shape != second.shape:
             raise ValueError(
-                f"`b` must be of the same picture at the same size as `a` ({check.shape(first)}); got "
-                f"{check.shape(second)}."
+                f"`b` must be of the same picture at the same size as `a`, {' x '.join(map(str, first.shape))}; got "
+                f"{' x '.join(map(str, second.shape))}."
             )
     difference = shares(first) - shares(second)
     return Contrast(difference, float(np.abs(difference).mean() / 2), a.picture, names)
