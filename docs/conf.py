@@ -13,8 +13,6 @@ version = release = usu.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build", "results", "notebooks/*.md"]
-# a page that somebody else writes may not be there yet
-suppress_warnings = ["toc.empty_glob"]
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "dollarmath"]
 myst_heading_anchors = 3

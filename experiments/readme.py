@@ -85,7 +85,8 @@ def _answer(means: dict[tuple[str, str], float]) -> str:
     ]
     return (
         f"**`soft` is more faithful than resizing**: it has {times('soft', METRIC)} times bilinear's insertion minus "
-        f"deletion,\nand more than LayerCAM, kernel SHAP and RISE with {means['rise', 'evaluations']:,.0f} evaluations.\n"
+        "deletion,\nand more than LayerCAM, kernel SHAP and RISE with "
+        f"{means['rise', 'evaluations']:,.0f} evaluations.\n"
         f"**`cell` keeps every cell's mass and ranks pixels inside the cells**: {halves[0] / halves[1]:.1f} times "
         f"bilinear's half deletion.\n**`fast` costs one more backward pass** and has {times('fast', METRIC)} times "
         "bilinear's insertion minus deletion."
@@ -97,13 +98,13 @@ def _not_reached(means: dict[tuple[str, str], float]) -> str:
         return f"{means[ours, metric]:.3f} against {means[rival, metric]:.3f}"
 
     return (
-        f"- `cell` does not outline objects better than the guided filter, which never asks the model: AUROC inside "
-        f"cells\n  {pair('cell-auroc', 'cell', 'guided')}.\n"
-        f"- `soft` is ahead of its own scores without any coarse map in the mean ({pair(METRIC, 'soft', 'scores-alone')}),"
-        f"\n  but 100 pictures do not decide it.\n"
-        f"- On half deletion with the mean fill, scores alone are ahead of `cell`: "
-        f"{pair('half-deletion', 'scores-alone', 'cell')}.\n"
-        f"- The paper's recipe as printed is below bilinear: insertion minus deletion {pair(METRIC, 'paper', 'bilinear')}."
+        "- `cell` does not outline objects better than the guided filter, which never asks the model: AUROC inside its\n"
+        f"  cells {pair('cell-auroc', 'cell', 'guided')}.\n"
+        "- `soft` is ahead of its own scores without any coarse map in the mean,\n"
+        f"  {pair(METRIC, 'soft', 'scores-alone')}, but 100 pictures do not decide it.\n"
+        "- With the mean fill, scores alone are ahead of `cell` on half deletion:\n"
+        f"  {pair('half-deletion', 'scores-alone', 'cell')}.\n"
+        f"- The recipe as printed is below bilinear: insertion minus deletion {pair(METRIC, 'paper', 'bilinear')}."
     )
 
 

@@ -1,6 +1,6 @@
 """The README's picture, light and dark: python docs/figures/readme.py
 
-What it shows is made by the README's own line, `usu.explain(net, picture)`, on two pictures that come with scikit-image.
+It is made by the README's own line, `usu.explain(net, picture)`, on two pictures that come with scikit-image.
 """
 
 from __future__ import annotations
