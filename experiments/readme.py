@@ -98,8 +98,8 @@ def _not_reached(means: dict[tuple[str, str], float]) -> str:
         return f"{means[ours, metric]:.3f} against {means[rival, metric]:.3f}"
 
     return (
-        "- `cell` does not outline objects better than the guided filter, which never asks the model: AUROC inside its\n"
-        f"  cells {pair('cell-auroc', 'cell', 'guided')}.\n"
+        "- `cell` does not outline objects better than the guided filter, which never asks the model: AUROC inside\n"
+        f"  its cells {pair('cell-auroc', 'cell', 'guided')}.\n"
         "- `soft` is ahead of its own scores without any coarse map in the mean,\n"
         f"  {pair(METRIC, 'soft', 'scores-alone')}, but 100 pictures do not decide it.\n"
         "- With the mean fill, scores alone are ahead of `cell` on half deletion:\n"
