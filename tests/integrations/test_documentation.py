@@ -21,11 +21,11 @@ from tests.snippets import HERE, blocks
 #: What must be printed, in this order, among other things.
 PRINTED = {
     "README.md": ["tiger cat"],
-    "docs/tutorial.md": ["Explanation(tiger cat, 39 %; gradcam at _bn1, preset soft", "True"],
+    "docs/tutorial.md": ["Explanation(tiger cat, 38 %; gradcam at _bn1, preset soft", "True"],
     "docs/presets.md": ["soft, other parts"],
     "docs/theory.md": ["2.0", "6.0"],
     "docs/desiderata.md": ["violated"],
-    "docs/how-to/your-own.md": ["True", "own map", "blocks", "0.0", "held"],
+    "docs/how-to/your-own.md": ["True", "own map", "blocks", "0.0", "holds"],
 }
 #: What a page leaves behind.
 FILES = {"README.md": ["why.png"], "docs/index.md": ["why.png"], "docs/tutorial.md": ["why.png", "how.png"]}
@@ -73,4 +73,5 @@ def test_it_runs_as_printed(
         before, found, printed = printed.partition(phrase)
         assert found, f"{phrase!r} is not printed; {before!r} is"
     for file in FILES.get(page, ()):
-        assert Image.open(file).size[0] > 100
+        with Image.open(file) as image:
+            assert image.width > 100
