@@ -17,8 +17,8 @@ test: lint types
 # What needs onnx is left out.
 test-lowest: .venv-lowest/ready
 	.venv-lowest/bin/python -m pytest -W default::DeprecationWarning -W default::PendingDeprecationWarning \
-		tests/unit tests/laws/test_numbers.py --ignore tests/unit/synthetic --ignore tests/unit/test_runtime.py \
-		-k 'not onnx'
+		tests/unit tests/laws/test_numbers.py --ignore tests/unit/synthetic --ignore tests/unit/app \
+		--ignore tests/unit/test_runtime.py -k 'not onnx'
 
 # Faults by the thousand: about an hour, so not in CI.
 soak: .venv/ready

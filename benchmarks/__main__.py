@@ -1,14 +1,15 @@
-"""``python -m benchmarks [operator] [pipeline] [imports] [metrics]``: all of them if none is named."""
+"""``python -m benchmarks [operator] [pipeline] [imports] [metrics] [page]``: all of them if none is named."""
 
 import sys
 
-from benchmarks import imports, metrics, operator, pipeline
+from benchmarks import imports, metrics, operator, page, pipeline
 
 BENCHMARKS = {
     "operator": operator.main,
     "pipeline": pipeline.main,
     "imports": imports.main,
     "metrics": metrics.main,
+    "page": page.main,
 }
 
 for name in sys.argv[1:] or BENCHMARKS:

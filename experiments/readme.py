@@ -16,7 +16,7 @@ from experiments.pages import filled, markdown
 #: The name shown, in the confirmation, and among the rivals; evaluations; whether every cell keeps its mass.
 METHODS = (
     ("bilinear", "bilinear", "bilinear", "0", "no"),
-    ("guided filter", "guided", "guided", "0", "no"),
+    ("guided filter", "guided", "guided filter", "0", "no"),
     ("LayerCAM", "layercam", "LayerCAM", "0", "no"),
     ("`fast`", "fast", "fast", "0", "no"),
     ("`soft`", "soft", "soft", "300", "no, the total"),
@@ -24,6 +24,8 @@ METHODS = (
 )
 HEADS = ("map", "faithfulness ↑", "stability ↑", "evaluations ↓", "cells exact")
 METRIC = "insertion-deletion"
+#: Pictures of the confirmation.
+CONFIRMED = 100
 #: What the page of evidence shows of the confirmation: the head and the metric.
 SHOWN = (
     ("insertion minus deletion ↑", METRIC),
@@ -67,13 +69,18 @@ def _readme(results: Path, confirmed: list[float]) -> str:
     own = [f"{name} {METRIC} mean" for _, _, name, _, _ in METHODS]
     whole = bool(rivals) and all(column in rivals[0] for column in own)
     faithful = [_mean(rivals, column) for column in own] if whole else confirmed
+    pictures = sum(bool(row[own[0]]) for row in rivals) if whole else CONFIRMED
     table = []
     for (shown, _, name, evaluations, exact), value in zip(METHODS, faithful, strict=True):
         stable = "no chance in it"
         if name in ("soft", "cell"):
             stable = f"{_mean(seeds, f'{name} iou'):.2f}" if seeds else "in every result"
         table.append((shown, f"{value:.2f}", stable, evaluations, exact))
-    return markdown(HEADS, table)
+    former = "" if whole else "`soft` and `cell` as they were before their scores had a posterior.\n"
+    return (
+        f"Yes, where it was measured: {pictures} pictures on which nothing was chosen, EfficientNet-Lite0, Grad-CAM.\n"
+        f"{former}\n{markdown(HEADS, table)}"
+    )
 
 
 def _answer(means: dict[tuple[str, str], float]) -> str:

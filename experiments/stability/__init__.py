@@ -11,6 +11,7 @@ vit_s14_cifar10. STEP is one of
 - curve: 30 to 1,200 evaluations, with and without the coarse map, kernel SHAP, shapiq;
 - moved: the picture saved again and shifted by one pixel;
 - rivals: other methods at equal or greater cost;
+- rise: RISE with 4,000 evaluations;
 - choices: other fills and segmenters;
 - outlines: AUROC within cells that straddle an outline (pets).
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from experiments.stability.cases import SETTINGS, Case, agreement, case_of, pixels_of
 from experiments.stability.rivals import RIVALS, shapiq_map
+from experiments.stability.rivals import rise as rise_map
 from PIL import Image
 
 import usu
@@ -112,11 +113,22 @@ def rivals(case: Case, _: Path) -> Row:
     for name in ("soft", "cell", "scores alone", "kernel SHAP"):
         found = case.faithful(case.made(SETTINGS[name], 300, 0).pixel_map)
         row |= {f"{name} {metric}": value for metric, value in found.items()}
-    for name, rival in RIVALS.items():
+    coarse = case.coarse.double()
+    resized = {
+        "bilinear": lambda _: usu.interpolate(coarse, case.size, "bilinear"),
+        "guided filter": lambda _: torch.as_tensor(usu.upsamplers.by_name("guided")(coarse, case.picture)),
+        "fast": lambda _: case.made(PRESETS["fast"], None, 0).pixel_map,
+    }
+    for name, rival in {**resized, **RIVALS}.items():
         pixel_map = rival(case)
         if pixel_map is not None:
             row |= {f"{name} {metric}": value for metric, value in case.faithful(pixel_map).items()}
     return row
+
+
+def rise(case: Case, _: Path) -> Row:
+    maps = {"soft": case.made(SETTINGS["soft"], 300, 0).pixel_map, "RISE": rise_map(case)}
+    return {f"{name} {metric}": value for name, one in maps.items() for metric, value in case.faithful(one).items()}
 
 
 def choices(case: Case, _: Path) -> Row:
@@ -154,7 +166,7 @@ def outlines(case: Case, path: Path) -> Row:
 
 
 STEPS: dict[str, Callable[[Case, Path], Row]] = {
-    "seeds": seeds, "long": long, "curve": curve, "moved": moved, "rivals": rivals, "choices": choices,
+    "seeds": seeds, "long": long, "curve": curve, "moved": moved, "rivals": rivals, "rise": rise, "choices": choices,
     "outlines": outlines,
 }  # fmt: skip
 

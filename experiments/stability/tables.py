@@ -13,8 +13,10 @@ import usu
 
 Rows = Sequence[dict[str, str]]
 PAID = ("insertion-deletion mean", "insertion-deletion noise", "half-deletion mean", "half-deletion noise")
-RIVALS = ("scores alone", "kernel SHAP", "shapiq KernelSHAP", "LayerCAM", "integrated gradients", "SmoothGrad",
-          "Guided Grad-CAM", "XRAI")  # fmt: skip
+RIVALS = (
+    "bilinear", "guided filter", "LayerCAM", "fast", "scores alone", "kernel SHAP", "shapiq KernelSHAP",
+    "integrated gradients", "SmoothGrad", "Guided Grad-CAM", "XRAI",
+)  # fmt: skip
 
 
 def steps(every: Mapping[str, Rows], step: str) -> Iterator[tuple[str, Rows]]:
@@ -94,7 +96,7 @@ def _auto(every: Mapping[str, Rows]) -> str:
             heads = ("auto predicted", "auto iou", "auto pearson")
             spent = f"{column(rows, f'{name} auto evaluations').mean():.0f}"
             lines.append([title, name, str(len(rows)), spent, *(mean(rows, f"{name} {h}") for h in heads), str(short)])
-    return markdown(("network", "preset", "n", "evaluations", "predicted", "achieved", "Pearson", "say they fall short"),
+    return markdown(("network", "preset", "n", "evaluations", "predicted", "achieved", "Pearson", "short, and say so"),
                     lines)  # fmt: skip
 
 
@@ -134,8 +136,8 @@ def _moved(every: Mapping[str, Rows]) -> str:
 
 def _rivals(every: Mapping[str, Rows]) -> str:
     found = []
-    for title, rows in steps(every, "rivals"):
-        for other in RIVALS:
+    for title, rows in [*steps(every, "rivals"), *steps(every, "rise")]:
+        for other in (*RIVALS, "RISE"):
             for metric in PAID[:2]:
                 if len(column(rows, f"{other} {metric}")):
                     found.append((title, other, metric, rows, *against(rows, f"soft {metric}", f"{other} {metric}")))

@@ -28,6 +28,7 @@ LAYERS: dict[str, tuple[set[str], ...]] = {
     "stages": ({"score"}, {"refine"}, {"sources"}, {"auditor"}, {"models"}),
     "assembly": ({"results", "plot", "inputs", "pipeline"},),
     "evidence": ({"bench"},),
+    "page": ({"app"},),
     "command": ({"cli"}, {"integrations"}),
 }
 #: Upwards, and only inside a function.
@@ -47,6 +48,8 @@ OWNERS = {
     "timm": "models",
     "transformers": "models",
     "safetensors": "models",
+    "starlette": "app",
+    "uvicorn": "app",
     "pyarrow": "bench",
     "pandas": "bench",
     "efficientnet_lite_pytorch": "models",
@@ -56,7 +59,7 @@ OWNERS = {
 GUESTS: dict[tuple[str, str], str] = {}
 #: Whatever else is imported, is imported when it is needed.
 LIGHT = frozenset({"torch", "numpy"})
-LIGHT_FOR = {"typer": "cli"}
+LIGHT_FOR = {"typer": "cli", "starlette": "app"}
 
 MODULES = library()
 NAMES = frozenset(module.name for module in MODULES)

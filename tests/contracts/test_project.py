@@ -25,6 +25,7 @@ else:
 
 OURS = "usu-xai"
 FEATURES = {
+    "app",
     "bench",
     "demo", "plot", "onnx", "higra", "pytorch-grad-cam", "captum", "torchcam", "timm", "transformers", "quantus"
 }  # fmt: skip

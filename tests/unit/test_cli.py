@@ -344,6 +344,41 @@ main()
     assert re.fullmatch("usu: interrupted; .*\n", done.stderr)
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interruption_keeps_the_map_as_it_stands_and_a_second_one_does_not(place: Path, times: int) -> None:
+    """The model itself presses Ctrl-C, once or twice, in its 100th pass."""
+    program = f"""
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import usu.models
+load = usu.models.load
+def pressing(*given, **named):
+    found = load(*given, **named)
+    seen = [0]
+    def hook(module, inputs, output):
+        seen[0] += len(inputs[0])
+        for _ in range({times} if 100 <= seen[0] < 100 + len(inputs[0]) else 0):
+            os.kill(os.getpid(), signal.SIGINT)
+            sum(range(10**6))  # the handler runs between two steps of the interpreter
+    found.model.register_forward_hook(hook)
+    return found
+usu.models.load = pressing
+sys.argv = ["usu", "explain", "cat.png", *{SMALL!r}, "--evaluations", "2000", "--out", "kept"]
+from usu.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (place / "kept" / "cat").exists() == (times == 1)
+    if times == 1:
+        manifest = json.loads((place / "kept" / "cat" / "manifest.json").read_text())
+        assert manifest["stop_reason"] == "STOPPED"
+        assert 100 <= manifest["evaluations"] < 1000
+        assert manifest["stability"] is not None
+        assert "stopped early" in done.stdout
+
+
 def test_drafts_of_dead_processes_are_swept(place: Path) -> None:
     from usu.results import written
 

@@ -13,7 +13,7 @@ from PIL import Image
 from skimage.data import chelsea
 
 from usu.errors import UnreadablePictureError, UsuError
-from usu.models.pictures import find, read
+from usu.models.pictures import decode, find, read
 
 
 @pytest.fixture(scope="module")
@@ -258,3 +258,27 @@ def test_find_says_what_led_to_nothing(folder):
             find([folder / "a.png", f"{folder}/{entry}"])
     with pytest.raises(ValueError, match="at least one"):
         find([])
+
+
+def test_bytes_are_read_like_the_file_they_come_from(tmp_path: Path) -> None:
+    file = tmp_path / "a.png"
+    Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).save(file)
+    assert np.array_equal(decode(file.read_bytes()).pixels, read(file).pixels)
+
+
+def test_bytes_of_too_many_pixels_are_refused_before_they_are_decoded() -> None:
+    buffer = io.BytesIO()
+    Image.new("L", (300, 200)).save(buffer, "PNG")
+    damaged = buffer.getvalue()[:60]  # the header is whole, the pixels are not there
+    with pytest.raises(UnreadablePictureError, match="300 x 200 pixels, and 59999 are the most"):
+        decode(damaged, most=59_999)
+    with pytest.raises(UnreadablePictureError, match="cannot be decoded"):
+        decode(damaged, most=60_000)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"P6 1 1 255 abc"]
+)
+def test_bytes_of_other_formats_are_refused(data: bytes) -> None:
+    with pytest.raises(UnreadablePictureError, match="not a picture in a known format"):
+        decode(data)

@@ -34,10 +34,11 @@ def main() -> None:
 def _run() -> None:
     import typer
 
+    from usu.cli import app as page
     from usu.cli import audit, compare, doctor, evaluate, explain, run
 
     app = typer.Typer(name="usu", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(run.options)
-    for command in (explain.explain, compare.compare, evaluate.evaluate, audit.audit, doctor.doctor):
+    for command in (explain.explain, page.app, compare.compare, evaluate.evaluate, audit.audit, doctor.doctor):
         app.command()(command)
     app()

@@ -24,6 +24,7 @@ EXTRAS = {
     "torchcam": ("torchcam", "maps of torchcam"),
     "timm": ("timm", "models by timm name"),
     "transformers": ("transformers", "models from a transformers folder"),
+    "app": ("starlette", "the page of usu app"),
     "bench": ("pyarrow", "tables of usu evaluate in Parquet, and as DataFrames"),
     "quantus": ("quantus", "evaluation with Quantus"),
 }

@@ -64,7 +64,8 @@ def explain(
     """Explain pictures: a pixel map, an overlay, a panel and a manifest for each.
 
     A picture whose result is there already, made from the same contents with the same request, is not computed again:
-    an interrupted run goes on where it was. Nothing is overwritten.
+    an interrupted run goes on where it was. Nothing is overwritten. Ctrl-C keeps the map at work as it stands, with its
+    stability; twice ends at once.
     """
     from usu.errors import UsuError
     from usu.models import load, resolve_target
@@ -103,9 +104,13 @@ def explain(
                     folder, finished = _folder(out, file, asked)
                     if finished is None:
                         bars.start(file.name, settings.limit)
-                        explanation = _explained(file, loaded, goal, top, origin, layer, settings, bars)
+                        with run.stoppable(settings) as stop:
+                            explanation = _explained(file, loaded, goal, top, origin, layer, settings, bars, stop)
                         folder, finished = _saved(replace(explanation, request=asked), out, file, asked)
+                        interrupted = stop.asked
                     done.append({"picture": str(file), "folder": str(folder), **finished})
+                    if interrupted:
+                        break
                     if sanity:
                         done[-1]["sanity"] = _tried(file, loaded, goals, origin, layer, settings)
                 except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError) as error:
@@ -148,15 +153,19 @@ def _explained(
     layer: str | None,
     settings: Settings,
     bars: run.Bars,
+    stop: run.Stop,
 ) -> Explanation:
     from usu.errors import UsuWarning
     from usu.pipeline import explain as explained
 
+    def progress(done: int, total: int) -> bool:
+        if bars.progress is not None:
+            bars.progress(done, total)
+        return stop.asked
+
     with warnings.catch_warnings():  # the manifest has them as notes, which are reported with their picture
         warnings.simplefilter("ignore", UsuWarning)
-        return explained(
-            loaded, file, goal, source=origin, layer=layer, top=top, preset=settings, progress=bars.progress
-        )
+        return explained(loaded, file, goal, source=origin, layer=layer, top=top, preset=settings, progress=progress)
 
 
 def _tried(
@@ -176,7 +185,7 @@ def _tried(
 
 def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[str, Any] | None]:
     """Where the result goes, and its manifest if it is there already: the first of name, name-2, name-3 that is either
-    free or holds the answer to the same request, whole."""
+    free or holds the answer to the same request, whole and not stopped before its end."""
     from usu.results import saved_manifest
 
     number = 1
@@ -185,7 +194,7 @@ def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[st
         if not folder.exists() and not folder.is_symlink():
             return folder, None
         known = saved_manifest(folder)
-        if known is not None and known.get("request") == asked:
+        if known is not None and known.get("request") == asked and known.get("stop_reason") != "STOPPED":
             return folder, known
         number += 1
 
@@ -216,7 +225,8 @@ def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_js
         stable = result.get("stability")
         run.tell(
             f"{result['picture']}: {result['label']}; {result['evaluations']} evaluations, {result['seconds']:.1f} s, "
-            f"mass error {result['mass_error']:.0e}{'' if stable is None else f', stability {stable:.2f}'} -> "
+            f"mass error {result['mass_error']:.0e}{'' if stable is None else f', stability {stable:.2f}'}"
+            f"{', stopped early' if result['stop_reason'] == 'STOPPED' else ''} -> "
             f"{result['folder']}"
         )
         if "sanity" in result:

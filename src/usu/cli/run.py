@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -109,6 +111,37 @@ def bars(pictures: int, *, quiet: bool) -> Iterator[Bars]:
     shown = not quiet and console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
         yield Bars(progress, pictures)
+
+
+class Stop:
+    """Whether Ctrl-C was pressed while scores were made that can end early."""
+
+    asked = False
+
+
+@contextmanager
+def stoppable(settings: Settings) -> Iterator[Stop]:
+    """The first Ctrl-C asks for the map as it stands, where there is a posterior to make it from; the second ends all.
+
+    Elsewhere, and in a thread or a process that may not listen to signals, Ctrl-C is what it always was.
+    """
+    stop = Stop()
+
+    def first(*_: object) -> None:
+        stop.asked = True
+        signal.signal(signal.SIGINT, before)
+        note("stopping; the map is kept as it stands (once more: it is not)")
+
+    before = signal.getsignal(signal.SIGINT)
+    ends_early = settings.scoring == "sampled" and settings.fit == "posterior"
+    if not ends_early or before is not signal.default_int_handler or current_thread() is not main_thread():
+        yield stop
+        return
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def source_from(text: str) -> str | NDArray:

@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from usu.models.files import with_geometry
-from usu.models.load import EMBEDDED_PREPARATION, Loaded, Prepare, imagenet_classes
-from usu.models.pictures import Preparation
+from usu.models.load import EMBEDDED_PREPARATION, Loaded, imagenet_classes
+from usu.models.pictures import Preparation, Prepare
 from usu.types import NDArray
 
 

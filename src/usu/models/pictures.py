@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 SUFFIXES = frozenset(
     ".jpg .jpeg .jfif .png .gif .bmp .tif .tiff .webp .avif .ppm .pgm .tga .jp2".split()  # noqa: SIM905
 )
+#: What is tried on bytes from strangers. Pillow knows forty more, some of which call other programs.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
 _ORIENTATION_TAG = 0x0112
 _TRANSPARENT = frozenset({"RGBA", "LA", "PA", "RGBa", "La"})
 
@@ -68,13 +71,35 @@ def read(path: str | Path, *, longest: int | None = 4096) -> Picture:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise UnreadablePictureError(path, f"it {what}", "Give the path of a picture file.")
+    return _decoded(path, path, longest, most=None)
+
+
+def decode(data: bytes, *, longest: int | None = 4096, most: int | None = None) -> Picture:
+    """The picture in these bytes, as `read` has it of a file; for what comes from strangers.
+
+    Only the formats that browsers and cameras write are tried (``FORMATS``), by their content and never by a name.
+    ``most`` limits the pixels: the header tells their number before any of them is decoded.
+
+    Raises:
+        UnreadablePictureError: in one sentence, if they are damaged, too many, or no picture.
+    """
+    return _decoded(Path("that was sent"), BytesIO(data), longest, most=most)
+
+
+def _decoded(path: Path, source: Path | BytesIO, longest: int | None, *, most: int | None) -> Picture:
+    """What `read` and `decode` share; ``path`` is what sentences call it."""
     from PIL import Image, UnidentifiedImageError
 
     # Pillow warns about big pictures, odd EXIF blocks and more; where warnings are errors they must not end the reading
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with Image.open(path) as image:
+            Image.init()
+            tried = None if isinstance(source, Path) else [name for name in FORMATS if name in Image.OPEN]
+            with Image.open(source, formats=tried) as image:
+                if most is not None and image.width * image.height > most:
+                    size = f"it has {image.width} x {image.height} pixels, and {most} are the most"
+                    raise UnreadablePictureError(path, size, "Shrink it first.")
                 return _upright(path, image, longest)
         except UnreadablePictureError:
             raise

@@ -1,0 +1,144 @@
+"""Where questions are answered: each in a thread of its own that waits for its turn.
+
+One line of the log for every question, without the picture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from usu.app.limits import Limits
+from usu.app.turns import HANGING, GoneError, Question, RefusedError, StoppedError, Turns
+from usu.app.visitors import Visitor
+from usu.errors import UsuError, first_line
+
+LOG = logging.getLogger("usu.app")
+#: What a question does: given the pause between two pieces of work and where frames go, its answer.
+Work = Callable[[Callable[[], None], Callable[[bytes], None]], Any]
+
+
+class Desk:
+    """Answers questions on one model.
+
+    Args:
+        limits: how long a question may work, and how many may wait.
+        sentences: the texts.
+        open_about_errors: whether a visitor may read what a model's exception says.
+    """
+
+    def __init__(self, limits: Limits, sentences: Callable[[str], str], *, open_about_errors: bool) -> None:
+        self.turns = Turns(limits.waiting, sentences)
+        self._limits, self._say, self._open = limits, sentences, open_about_errors
+        self.closing = False
+        self._asked: set[Question] = set()
+
+    @property
+    def healthy(self) -> bool:
+        """Can questions be answered?"""
+        return not self.closing and self.turns.lost < HANGING
+
+    async def ask(self, visitor: Visitor, kind: str, work: Work, *, about: dict[str, Any], short: bool = True) -> Any:
+        """The answer to a question that has one."""
+        async for event, value in self._events(visitor, kind, work, about, short=short):
+            if event == "done":
+                return value
+        raise RefusedError(self._say("superseded"), 409)
+
+    async def watch(self, visitor: Visitor, kind: str, work: Work, *, about: dict[str, Any]) -> AsyncIterator[bytes]:
+        """The frames of a question that has many; closing the iterator ends it."""
+        async for event, value in self._events(visitor, kind, work, about, short=False):
+            if event == "frame":
+                yield value
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        self.closing = True
+        for question in list(self._asked):
+            self.turns.cancel(question)
+
+    async def _events(
+        self, visitor: Visitor, kind: str, work: Work, about: dict[str, Any], *, short: bool
+    ) -> AsyncIterator[tuple[str, Any]]:
+        if self.closing:
+            raise RefusedError(self._say("closing"), 503)
+        question = Question(visitor.name, self._limits.seconds, short=short)
+        before = visitor.asking.pop(kind, None)
+        if before is not None:  # they have thought of something else
+            self.turns.cancel(before)
+        visitor.asking[kind] = question
+        self._asked.add(question)
+        loop, events = asyncio.get_running_loop(), asyncio.Queue[tuple[str, Any]]()
+
+        def tell(event: str, value: Any) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(events.put_nowait, (event, value))
+
+        threading.Thread(target=self._work, args=(question, work, tell), name=f"usu-{kind}", daemon=True).start()
+        outcome = "cancelled"
+        try:
+            while True:
+                try:
+                    event, value = await asyncio.wait_for(events.get(), 0.5)
+                except asyncio.TimeoutError:
+                    self.turns.leave_behind()
+                    if question.lost:  # its thread hangs in a call of the model; nobody has to
+                        sentence = self._say("too_long").format(seconds=f"{question.seconds:g}")
+                        event, value = "failed", RefusedError(sentence, 504)
+                    else:
+                        continue
+                if event == "failed":
+                    gone = isinstance(value, GoneError)
+                    outcome = "cancelled" if gone else "refused"
+                    if gone:
+                        reason, status = ("closing", 503) if self.closing else ("superseded", 409)
+                        raise RefusedError(self._say(reason), status)
+                    raise value
+                if event == "done":
+                    outcome = "answered"
+                yield event, value
+                if event == "done":
+                    return
+        finally:
+            self.turns.cancel(question)
+            self._asked.discard(question)
+            if visitor.asking.get(kind) is question:
+                del visitor.asking[kind]
+            self._log(visitor, kind, question, about, outcome)
+
+    def _work(self, question: Question, work: Work, tell: Callable[[str, Any], None]) -> None:
+        try:
+            self.turns.begin(question)
+            try:
+                found = work(lambda: self.turns.pause(question), lambda frame: tell("frame", frame))
+                self.turns.check_wanted(question)
+            finally:
+                self.turns.end(question)
+            tell("done", found)
+        except (RefusedError, GoneError) as error:
+            tell("failed", error)
+        except StoppedError:
+            tell("done", None)
+        except (UsuError, ValueError, TypeError) as error:  # of ours: one clear sentence
+            tell("failed", RefusedError(first_line(error), 400))
+        except Exception as error:  # whatever a model may raise
+            LOG.exception("a question failed")
+            what = f"{type(error).__name__}: {first_line(error)}" if self._open else type(error).__name__
+            tell("failed", RefusedError(self._say("model_raised").format(what=what), 500))
+
+    def _log(self, visitor: Visitor, kind: str, question: Question, about: dict[str, Any], outcome: str) -> None:
+        line = {
+            "question": kind,
+            "visitor": visitor.name,
+            **about,
+            "outcome": outcome,
+            "seconds": round(time.monotonic() - question.asked, 3),
+            "worked": round(question.worked, 3),
+            "longest_wait": round(question.longest_wait, 3),
+        }
+        LOG.info(json.dumps(line))

@@ -1,0 +1,147 @@
+"""What a visitor takes away: arrays, a mask, the folder of a result, and the Python lines that make it again."""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from usu._checks import as_numpy
+from usu.app.looking import Explained, Glass, Opened
+from usu.app.views import OWN, Look
+from usu.models.pictures import place
+from usu.pipeline.halves import mass_error_of
+from usu.pipeline.stability import certainty_of
+from usu.results import Explanation, Upsampled
+from usu.results.files import versions
+from usu.types import NDArray
+
+
+def explanation_of(glass: Glass, opened: Opened, known: Explained, view: Look) -> Explanation:
+    """What is on the screen as `usu.explain` would return it."""
+    scored, settings, given = known.scored, view.settings, known.given
+    if scored is None or known.field is None:
+        raise ValueError("`known` must have scores; got a coarse map alone.")
+    pixel_map = view.of(known)
+    certainty = None if scored.effects is None else certainty_of(scored, given, settings, known.finer)
+    upsampled = Upsampled(
+        pixel_map=as_numpy(pixel_map),
+        stderr=None if certainty is None else as_numpy(certainty.stderr),
+        stability=None if certainty is None else certainty.stability,
+        scores=as_numpy(known.field),
+        effects=scored.effects,
+        segments=scored.segments,
+        depth_scores=scored.fields,
+        evaluations=known.evaluations,
+        stop_reason=scored.stop_reason,
+        mass_error=mass_error_of(pixel_map, given.coarse, known.field, settings),
+        seconds=known.seconds,
+        provenance={
+            "preset": settings.name,
+            "settings": settings.described() | {"evaluations": known.evaluations},
+            "model": glass.loaded.name,
+            "engine": glass.engine,
+            "notes": [known.remark] if known.remark else [],
+            "target": known.target,
+            "versions": versions(),
+        },
+    )
+    return Explanation(
+        known.source, as_numpy(given.coarse), upsampled, opened.view, (glass.name(known.target),),
+        original=opened.picture.unit, geometry=opened.geometry, instead=known.instead,
+        source_name=glass.source if isinstance(glass.source, str) else "own map",
+    )  # fmt: skip
+
+
+def arrays(known: Explained, view: Look) -> bytes:
+    """An .npz with the map on the screen and what it was made of, every digit."""
+    found: dict[str, NDArray] = {"coarse": as_numpy(known.given.coarse), "pixel_map": as_numpy(view.of(known))}
+    found |= {f"finer_{i}": as_numpy(level[0]) for i, level in enumerate(known.finer)}
+    if known.scored is not None and known.field is not None:
+        found["scores"] = as_numpy(known.field)
+        found |= {f"segments_{depth}": labels for depth, labels in enumerate(known.scored.segments)}
+        if known.scored.effects is not None:
+            found["effects"] = as_numpy(known.scored.effects.mean[0])
+            found["effects_stderr"] = as_numpy(known.scored.effects.stderr[0])
+        if known.certainty is not None and known.certainty.stderr.numel():
+            found["stderr"] = as_numpy(known.certainty.stderr)
+    out = io.BytesIO()
+    np.savez_compressed(out, **found)  # type: ignore[arg-type] # mypy takes a map for a keyword
+    return out.getvalue()
+
+
+def cut_out(opened: Opened, known: Explained, view: Look, share: float) -> bytes:
+    """A PNG of the picture's size, white where the map is among the highest ``share`` of what the model saw."""
+    from PIL import Image
+
+    placed = place(as_numpy(view.of(known)), opened.geometry)
+    keep = placed >= np.nanquantile(placed, 1 - share)
+    out = io.BytesIO()
+    Image.fromarray(np.where(keep, 255, 0).astype(np.uint8)).save(out, "PNG")
+    return out.getvalue()
+
+
+def folder(explanation: Explanation) -> bytes:
+    """The folder of `Explanation.save` as a zip file. It is on the disk for as long as that takes."""
+    out = io.BytesIO()
+    with tempfile.TemporaryDirectory(prefix="usu-") as home:
+        saved = explanation.save(Path(home) / "result")
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
+            for file in sorted(saved.rglob("*")):
+                packed.write(file, file.relative_to(home))
+    return out.getvalue()
+
+
+def lines(glass: Glass, known: Explained, view: Look, longest: int, name: object) -> str:
+    """Python that makes the same numbers again, given the model and the picture's file."""
+    source = glass.source if isinstance(glass.source, str) else None
+    depth = len(known.scored.segments) - 1 if known.scored is not None else 0
+    changes = [f"temperature={view.temperature!r}", f"evaluations={max(known.evaluations, 2)}", 'engine="auto"']
+    changes += [f"depth={depth}"] if depth else []
+    changes += ["budget=usu.Hybrid(0.5)", "trace=0.0"] if view.budget == "hybrid" else []
+    preset = "soft" if view.budget == "soft" else "cell"
+    text = [
+        "from dataclasses import replace",
+        "",
+        "import usu",
+        "from usu.models.pictures import read",
+        "",
+        f"net = usu.models.load({glass.loaded.name!r})",
+        f"picture = read({safe_name(name)!r}, longest={longest})",
+    ]
+    if source is None:
+        text += ["coarse = ...  # the map you gave the page, h x w"]
+    if view.way == OWN:
+        text += [f'settings = replace(usu.PRESETS["{preset}"], {", ".join(changes)})']
+    else:
+        text += [f'settings = replace(usu.PRESETS["soft"], {changes[1]}, engine="auto")']
+    given = "" if source == "gradcam" else f", source={source!r}" if source else ", source=coarse"
+    text += [
+        f"result = usu.explain(net, picture, {known.target}{given}, preset=settings)",
+        "pixel_map = result.pixel_map",
+    ]
+    if view.way == "fast":
+        text[-1:] = [
+            'pixel_map = usu.upsample(result.source, net.prepare(picture.pixels)[0], net, preset="fast").pixel_map'
+        ]
+    elif view.way != OWN:
+        text[-1:] = [
+            f"way = usu.upsamplers.by_name({view.way!r})",
+            "pixel_map = way(result.coarse, result.picture, result.upsampled.scores if way.needs_scores else None)",
+        ]
+    return "\n".join([*text, 'result.save("result")', ""])
+
+
+def safe_name(name: object) -> str:
+    """A file name as it may stand in a program: no folders, no signs that a terminal obeys.
+
+    >>> safe_name("../../etc/cat\\x1b[2J.png"), safe_name(None)
+    ('cat[2J.png', 'picture.jpg')
+    """
+    plain = re.split(r"[/\\]", name)[-1] if isinstance(name, str) else ""
+    kept = "".join(sign for sign in plain if sign.isprintable())[:120].strip(". ")
+    return kept or "picture.jpg"

@@ -1,0 +1,159 @@
+"""Who may come in: names the page may be called by, pages that may ask, a key beyond this machine. And what browsers
+are told to allow: nothing from elsewhere."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Door:
+    """The rules of who may come in.
+
+    Args:
+        hosts: names the page may be called by.
+        token: the key that is wanted; None on loopback.
+        frames: origins of pages that may frame this one.
+        secure: whether browsers reach it by https.
+    """
+
+    hosts: tuple[str, ...] = _LOOPBACK
+    token: str | None = None
+    frames: tuple[str, ...] = ()
+    secure: bool = False
+
+    def knows(self, host: str) -> bool:
+        """Is this a name (with or without a port) that the page may be called by?
+
+        >>> Door().knows("localhost:7860"), Door().knows("evil.example"), Door().knows("[::1]:7860")
+        (True, False, True)
+        """
+        return _name(host) in self.hosts
+
+    def own(self, origin: str, host: str) -> bool:
+        """Does a request of this origin come from the page itself?
+
+        >>> Door().own("http://localhost:7860", "localhost:7860"), Door().own("http://localhost:1", "localhost:7860")
+        (True, False)
+        """
+        parts = urlsplit(origin)
+        return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower() and bool(parts.netloc)
+
+    def opens(self, given: str | None) -> bool:
+        """Is this the key?"""
+        if self.token is None:
+            return True
+        return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What every answer says."""
+        frames = " ".join(self.frames) or "'none'"
+        policy = (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+            f"base-uri 'none'; form-action 'none'; frame-ancestors {frames}"
+        )
+        own = {
+            "Content-Security-Policy": policy,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+            "Cache-Control": "no-store",
+        }
+        return own if self.frames else {**own, "X-Frame-Options": "DENY"}
+
+    @property
+    def cookie(self) -> dict[str, Any]:
+        """How cookies are kept: not for scripts, not for other sites; where another site frames the page over https,
+        for that frame alone."""
+        framed = self.secure and bool(self.frames)
+        kept: dict[str, Any] = {"httponly": True, "samesite": "none" if framed else "strict", "secure": self.secure}
+        return {**kept, "partitioned": True} if framed else kept
+
+
+def is_loopback(host: str) -> bool:
+    """Does this address reach no further than this machine?
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """The door as ASGI middleware: refuses before anything else sees the request, and adds the headers.
+
+    Args:
+        app: what is guarded.
+        door: the rules.
+        refuse: makes the answer for a key of `texts.json` and a status.
+        key: the cookie that holds the token.
+    """
+
+    def __init__(self, app: ASGIApp, door: Door, refuse: Callable[[str, int], ASGIApp], key: str) -> None:
+        self._app, self._door, self._refuse, self._key = app, door, refuse, key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = self._door.headers
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name for name, _ in message["headers"]}
+                more = [(n.lower().encode(), v.encode()) for n, v in headers.items() if n.lower().encode() not in names]
+                message["headers"] = [*message["headers"], *more]
+            await send(message)
+
+        trouble = self._trouble(scope)
+        app = self._app if trouble is None else self._refuse(*trouble)
+        await app(scope, receive, answer)
+
+    def _trouble(self, scope: Scope) -> tuple[str, int] | None:
+        from starlette.requests import HTTPConnection
+
+        request = HTTPConnection(scope)
+        got, host = request.headers, request.headers.get("host", "")
+        if not self._door.knows(host) or len(got.getlist("host")) != 1:
+            return "wrong_host", 421
+        origin, site = got.get("origin"), got.get("sec-fetch-site", "same-origin")
+        visit = scope["method"] == "GET" and scope["path"] == "/"
+        if (origin is not None and not self._door.own(origin, host)) or (
+            site not in ("same-origin", "none") and not visit
+        ):
+            return "wrong_origin", 403
+        if scope["path"] == "/health" or self._door.opens(request.cookies.get(self._key)):
+            return None
+        given = request.query_params.get("token")
+        if visit and given is not None:
+            return None if self._door.opens(given) else ("wrong_token", 403)
+        return "no_token", 401
+
+
+def _name(host: str) -> str:
+    """The name in a Host header, without its port.
+
+    >>> _name("[::1]:80"), _name("LOCALHOST"), _name("a:b:c")
+    ('::1', 'localhost', '')
+    """
+    try:
+        return urlsplit(f"//{host}").hostname or "" if "@" not in host and "/" not in host else ""
+    except ValueError:
+        return ""

@@ -1,0 +1,255 @@
+"""One picture under the glass: its classes, its coarse maps, and scores that get sharper while somebody watches."""
+
+from __future__ import annotations
+
+import secrets
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from usu._checks import as_numpy
+from usu.app.passes import Passes
+from usu.app.turns import StoppedError
+from usu.errors import UsuWarning
+from usu.forward import engine as engine_of
+from usu.forward.fills import apply, filled
+from usu.inputs import Input
+from usu.models import Geometry, Loaded
+from usu.models.pictures import Picture, seen
+from usu.operator.budgets import Hybrid
+from usu.pipeline.explain import _coarse, _remarks, _shown_of
+from usu.pipeline.halves import Scored, field_of, scores_of
+from usu.pipeline.stability import Certainty, certainty_of, expected_stability, sentence
+from usu.refine import StopReason, share_of_largest, unit_scale
+from usu.score.bayesian import Effects
+from usu.settings import PRESETS, Settings
+from usu.sources import LAYER_SOURCES
+from usu.sources.coarse import CoarseMap
+from usu.types import NDArray
+
+#: What the page calls a budget, as settings. They share their scores, so that one set serves all three.
+BUDGETS: Mapping[str, Settings] = {
+    "cell": PRESETS["cell"],
+    "hybrid": replace(PRESETS["cell"], budget=Hybrid(0.5), trace=0.0),
+    "soft": PRESETS["soft"],
+}
+#: Looks before those of the scoring itself: the first sharpening is on the screen after two dozen groups.
+EARLY = (24, 48)
+#: Classes whose scores are kept for one picture.
+_KEPT = 8
+#: Of a map that is not finished.
+_ON_ITS_WAY = StopReason.EVALUATIONS
+#: Called between two pieces of work; may end it.
+Between = Callable[[], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """What is known of one class in one picture."""
+
+    target: int
+    given: Input
+    source: CoarseMap
+    #: What is shown where the source's map is zero; None where it is not.
+    instead: str | None
+    finer: tuple[Tensor, ...]
+    #: None until the first look.
+    scored: Scored | None = None
+    certainty: Certainty | None = None
+    evaluations: int = 0
+    seconds: float = 0.0
+    #: False while it gets sharper.
+    finished: bool = False
+
+    @property
+    def remark(self) -> str:
+        """What a person should know of the stability."""
+        return "" if self.certainty is None else sentence(self.certainty, PRESETS["soft"].stability)
+
+    @property
+    def field(self) -> Tensor | None:
+        """(H, W) in [0, 1]: the scores that mass follows."""
+        return None if self.scored is None else self.scored.field[0]
+
+
+@dataclass(eq=False)
+class Opened:
+    """A picture somebody opened, with all that was learnt about it. Nothing of it is on a disk."""
+
+    picture: Picture
+    #: What the model takes, how that sits in the picture, and the same part as a person sees it.
+    image: Tensor
+    geometry: Geometry
+    view: NDArray
+    passes: Passes
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
+    logits: Tensor = field(default_factory=lambda: torch.empty(0))
+    explained: OrderedDict[int, Explained] = field(default_factory=OrderedDict)
+    #: Groups that were evaluated: whatever class is asked about next, these serve it.
+    sampled: int = 0
+    #: Partitions by what they were made with: segmenting again gives the same one.
+    partitions: dict[int, NDArray] = field(default_factory=dict)
+
+    def keep(self, one: Explained) -> Explained:
+        """Remember it; of many classes, those looked at last."""
+        self.explained[one.target] = one
+        self.explained.move_to_end(one.target)
+        while len(self.explained) > _KEPT:
+            self.explained.popitem(last=False)
+        return one
+
+
+@dataclass(frozen=True, eq=False)
+class Glass:
+    """A model and how to ask it: the same for all visitors."""
+
+    loaded: Loaded
+    #: What runs the model for scores.
+    runs: Callable[[Tensor], Any]
+    #: Its name, and why it is not a faster one.
+    engine: str = "torch"
+    note: str = ""
+    source: str | NDArray = "gradcam"
+
+    def opened(self, picture: Picture, between: Between) -> Opened:
+        """The picture ready to be asked about; one pass tells its classes."""
+        image, geometry = self.loaded.prepare(picture.pixels)
+        view = seen(picture.unit, geometry)
+        passes = Passes(self.runs)
+        logits = passes(image[None], between)[0]
+        return Opened(picture, image, geometry, view, passes, logits=logits)
+
+    def name(self, target: int) -> str:
+        """The class as a person reads it."""
+        classes = self.loaded.classes
+        return classes[target] if classes is not None and target < len(classes) else f"class {target}"
+
+    def likeliest(self, logits: Tensor, count: int = 5) -> list[dict[str, Any]]:
+        """The top classes with their probabilities; of a model of one output, its sigmoid."""
+        chances = probabilities(logits)
+        top = chances.topk(min(count, len(chances)))
+        return [
+            {"index": int(i), "name": self.name(int(i)), "probability": float(p)}
+            for p, i in zip(top.values, top.indices, strict=True)
+        ]
+
+    def begun(self, opened: Opened, target: int) -> Explained:
+        """The coarse map and the finer layers of a class: one forward and one backward pass."""
+        known = opened.explained.get(target)
+        if known is not None:
+            return opened.keep(known)
+        settings = PRESETS["soft"]
+        layer = self.loaded.layer if isinstance(self.source, str) and self.source in LAYER_SOURCES else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UsuWarning)
+            source = _coarse(self.loaded.model, opened.image[None], target, self.source, layer, None, finer=True)
+        values, levels, instead = _shown_of(source, settings)
+        finer = tuple(level.double() for level in levels or ())
+        given = Input(torch.from_numpy(values), opened.image, opened.view, target, finer=finer)
+        source = replace(source, notes=_remarks(source, instead))
+        return opened.keep(Explained(target, given, source, instead, tuple(level[None] for level in finer)))
+
+    def sharpened(
+        self,
+        opened: Opened,
+        begun: Explained,
+        settings: Settings,
+        between: Between,
+        look: Callable[[Explained], None],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Explained:
+        """Scores that get sharper: ``look`` is told every now and then, and what is returned knows its uncertainty.
+
+        Ends where it is stable, at the settings' evaluations, or where ``between`` raises `StoppedError`: then what was
+        evaluated so far is made into the answer.
+        """
+        start = time.perf_counter()
+        settings = replace(settings, segmenter=_Remembering(opened, settings.segmenter))
+        given, finer, meters = begun.given, begun.finer, [0]
+
+        def asked(own: Settings, enough: Any, between: Between) -> Scored:
+            engine = engine_of(opened.passes.asked(between), begun.target, link=own.link, limit=own.limit)
+            try:
+                return scores_of(given, engine, own, finer=finer, enough=enough, progress=progress)
+            finally:
+                meters.append(engine.meter.spent)
+
+        def known(scored: Scored, certainty: Certainty | None, evaluations: int, finished: bool = False) -> Explained:
+            return replace(
+                begun, scored=scored, certainty=certainty, evaluations=evaluations, finished=finished,
+                seconds=time.perf_counter() - start,
+            )  # fmt: skip
+
+        def shown(effects: Effects, labels: NDArray) -> bool:
+            between()
+            stability = expected_stability(effects, labels, given, settings, finer)
+            if settings.depth == 0:  # a deeper level shows only where it is finer; the whole comes at the end
+                scored = Scored(field_now(effects, labels, given, settings), (), (labels,), _ON_ITS_WAY, None, effects)
+                certainty = Certainty(stability, torch.empty(0))
+                seconds = time.perf_counter() - start
+                look(
+                    replace(begun, scored=scored, certainty=certainty, evaluations=len(effects.groups), seconds=seconds)
+                )
+            return stability >= settings.stability
+
+        try:
+            soon = settings.evaluations == "auto" and settings.depth == 0
+            for groups in [n for n in EARLY if soon and n < settings.ceiling]:
+                early = asked(replace(settings, evaluations=groups), None, between)
+                if early.effects is not None:
+                    shown(early.effects, early.segments[-1])
+            scored = asked(settings, shown, between)
+        except StoppedError:
+            groups = max(meters) // 2 * 2
+            if groups < 2:
+                raise
+            settings = replace(settings, evaluations=groups, depth=0)
+            scored = asked(settings, None, lambda: None)  # every output is kept: the model is not asked
+        opened.sampled = max(opened.sampled, 0 if settings.depth else meters[-1])
+        certainty = None if scored.effects is None else certainty_of(scored, given, settings, finer)
+        return opened.keep(known(scored, certainty, meters[-1], True))
+
+    def without(self, opened: Opened, keep: Tensor, between: Between) -> tuple[Tensor, NDArray]:
+        """What if only ``keep`` (H, W) were there? The logits, and the picture as the model then sees it."""
+        fill = PRESETS["soft"].fill
+        image = apply(opened.image, filled(opened.image, fill), keep)
+        shown = torch.from_numpy(np.ascontiguousarray(opened.view)).movedim(-1, 0).float()
+        view = apply(shown, filled(shown, fill), keep).clamp(0, 1).movedim(0, -1)
+        return opened.passes(image[None], between)[0], np.rint(255 * as_numpy(view)).astype(np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class _Remembering:
+    """A segmenter that does not cut the same picture twice."""
+
+    opened: Opened
+    segmenter: Any
+
+    def __call__(self, picture: NDArray, parts: int, region: NDArray | None = None) -> NDArray:
+        if region is not None:
+            return np.asarray(self.segmenter(picture, parts, region=region))
+        if parts not in self.opened.partitions:
+            self.opened.partitions[parts] = self.segmenter(picture, parts)
+        return self.opened.partitions[parts]
+
+
+def field_now(effects: Effects, labels: NDArray, given: Input, settings: Settings) -> Tensor:
+    """(T, H, W): the scores that `scores_of` would make of these effects, were they the last."""
+    values = effects.mean
+    values = torch.where(values.isnan(), values.nan_to_num(nan=torch.inf).amin(1, keepdim=True), values)
+    if settings.scale != "range":
+        values = values / torch.from_numpy(np.bincount(labels.ravel()))
+    scores = (unit_scale if settings.scale == "range" else share_of_largest)(values)(values)
+    return field_of(scores[:, torch.from_numpy(labels)], given.picture, settings)
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """Of every class."""
+    return logits.double().sigmoid() if len(logits) == 1 else logits.double().softmax(0)

@@ -1,0 +1,81 @@
+"""``usu app``: the page in a browser."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from usu.cli import run
+
+
+def app(
+    model: Annotated[
+        str,
+        typer.Option(
+            help="efficientnet_lite0, torchvision:NAME, timm:NAME, transformers:FOLDER, FILE.py:FUNCTION or FILE.onnx."
+        ),
+    ] = "efficientnet_lite0",
+    weights: Annotated[str | None, typer.Option(help="A local file of weights (.pth or .safetensors).")] = None,
+    source: Annotated[
+        str, typer.Option(help="Where coarse maps come from, as for usu explain; a .npy file for an ONNX model.")
+    ] = "gradcam",
+    engine: Annotated[str, typer.Option(help="What runs the model for scores: torch, onnx, compile or auto.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    host: Annotated[str, typer.Option(help="The address to listen on; this machine alone if not given.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.", min=0, max=65535)] = 7860,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="A name the page may be called by, beyond this machine. May be repeated.")
+    ] = None,
+    allow_frame: Annotated[
+        list[str] | None, typer.Option(help="An origin that may frame the page, such as a notebook's. May be repeated.")
+    ] = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    megabytes: Annotated[int, typer.Option(help="The largest upload.", min=1)] = 20,
+    megapixels: Annotated[int, typer.Option(help="The largest picture.", min=1)] = 64,
+    visitors: Annotated[int, typer.Option(help="People at once.", min=1)] = 32,
+    idle: Annotated[int, typer.Option(help="Minutes of silence after which a visitor is forgotten.", min=1)] = 30,
+    seconds: Annotated[int, typer.Option(help="Of work on one question, waiting not counted.", min=1)] = 60,
+    evaluations: Annotated[int, typer.Option(help="Model evaluations for one map, at most.", min=24)] = 1200,
+) -> None:
+    """Open the page: drop a picture and see why the model says what it says.
+
+    It listens on this machine alone. Beyond that it wants --host, --allow-host and a key, which is made at the start
+    and is part of the address it prints (or taken from USU_TOKEN). The log on standard error has one line of JSON for
+    every question, without the picture. Ctrl-C or SIGTERM ends it.
+    """
+    for package in ("starlette", "uvicorn"):
+        run.need(package, "app", "The page")
+    from usu.app import Limits, glass_of, serve
+    from usu.models import load
+
+    log = logging.StreamHandler(sys.stderr)
+    log.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logging.getLogger("usu.app").addHandler(log)
+    logging.getLogger("usu.app").setLevel(logging.INFO)
+    limits = Limits(
+        megabytes=megabytes,
+        megapixels=megapixels,
+        visitors=visitors,
+        idle=idle,
+        seconds=seconds,
+        evaluations=evaluations,
+    )
+    origin = run.source_from(source)
+    glass = glass_of(load(model, weights=weights, device=device), source=origin, engine=engine)  # type: ignore[arg-type]
+    if glass.note:
+        run.note(glass.note)
+
+    def ready(url: str) -> None:
+        run.tell(f"{glass.loaded.name} is at {url}")
+        sys.stdout.flush()
+        if browser and sys.stdout.isatty():
+            import webbrowser
+
+            webbrowser.open(url)
+
+    serve(
+        glass, host=host, port=port, limits=limits, allow_hosts=allow_host or (), frames=allow_frame or (), ready=ready
+    )
