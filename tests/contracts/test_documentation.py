@@ -85,7 +85,6 @@ def test_numbers_are_traced(name: str) -> None:
         assert there in flat(ROOT / source), there
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/evidence.md", "docs/cost.md"])
 def test_rows_of_rivals_replace_those_of_the_confirmation(tmp_path: Path) -> None:
     """Once all methods are among them; then the table is of the presets of today."""
     (tmp_path / "stability").mkdir()
@@ -104,6 +103,7 @@ def test_rows_of_rivals_replace_those_of_the_confirmation(tmp_path: Path) -> Non
     assert "| `soft` | 0.50 | 0.80 |" in after
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/evidence.md", "docs/cost.md"])
 def test_no_result_is_written_by_hand(name: str) -> None:
     """A number with a decimal point that is not in a generated block, code or link must be traced."""
     text = (ROOT / name).read_text(encoding="utf-8")
