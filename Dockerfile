@@ -11,7 +11,8 @@ COPY src ./src
 RUN pip install --no-cache-dir -c constraints.txt '.[app]'
 
 USER visitor
-ENV USU_CACHE=/home/visitor/.cache/usu
+# many threads wait in turn for one model: they share their memory
+ENV USU_CACHE=/home/visitor/.cache/usu MALLOC_ARENA_MAX=2
 # the network's fast form is made once, when the image is built
 RUN python -c "from usu.app import glass_of; from usu.models import load; glass_of(load())"
 EXPOSE 7860

@@ -37,7 +37,7 @@ look();
 """
 
 
-def slides(driver: Any, budget: str, count: int = 12) -> list[float]:
+def slides(driver: Any, budget: str, count: int = 7) -> list[float]:
     found = []
     for number in range(count):
         found.append(driver.execute_async_script(_SLIDE, -1.2 + 0.1 * number, budget))

@@ -41,9 +41,10 @@ def test_no_barriers(
     background = chromium.see("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0]")
     assert (background < 60) == dark
     screenshot(name)
-    chromium.click("#python")
-    chromium.until("document.getElementById('code').open")
-    assert findings(chromium) == []
+    if dark:  # once for each width is enough
+        chromium.click("#python")
+        chromium.until("document.getElementById('code').open")
+        assert findings(chromium) == []
     assert chromium.complaints() == []
 
 

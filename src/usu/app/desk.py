@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import queue
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -21,6 +22,34 @@ from usu.errors import UsuError, first_line
 LOG = logging.getLogger("usu.app")
 #: What a question does: given the pause between two pieces of work and where frames go, its answer.
 Work = Callable[[Callable[[], None], Callable[[bytes], None]], Any]
+
+
+class _Threads:
+    """Threads that are used again: each new one would bring memory of its own, and a team of torch's.
+
+    They end with the process, so that one that hangs does not hold it back.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def run(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._idle -= 1
+            if self._idle >= 0:
+                self._jobs.put(job)
+                return
+            self._idle = 0
+        threading.Thread(target=self._loop, args=(job,), name="usu-question", daemon=True).start()
+
+    def _loop(self, job: Callable[[], None]) -> None:
+        while True:
+            job()
+            with self._lock:
+                self._idle += 1
+            job = self._jobs.get()
 
 
 class Desk:
@@ -37,6 +66,7 @@ class Desk:
         self._limits, self._say, self._open = limits, sentences, open_about_errors
         self.closing = False
         self._asked: set[Question] = set()
+        self._threads = _Threads()
 
     @property
     def healthy(self) -> bool:
@@ -79,7 +109,7 @@ class Desk:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(events.put_nowait, (event, value))
 
-        threading.Thread(target=self._work, args=(question, work, tell), name=f"usu-{kind}", daemon=True).start()
+        self._threads.run(lambda: self._work(question, work, tell))
         outcome = "cancelled"
         try:
             while True:

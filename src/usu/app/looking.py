@@ -24,7 +24,7 @@ from usu.inputs import Input
 from usu.models import Geometry, Loaded
 from usu.models.pictures import Picture, seen
 from usu.operator.budgets import Hybrid
-from usu.pipeline.explain import _coarse, _remarks, _shown_of
+from usu.pipeline.explain import coarse_of, remarks_on, shown_of
 from usu.pipeline.halves import Scored, field_of, scores_of
 from usu.pipeline.stability import Certainty, certainty_of, expected_stability, sentence
 from usu.refine import StopReason, share_of_largest, unit_scale
@@ -149,11 +149,11 @@ class Glass:
         layer = self.loaded.layer if isinstance(self.source, str) and self.source in LAYER_SOURCES else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UsuWarning)
-            source = _coarse(self.loaded.model, opened.image[None], target, self.source, layer, None, finer=True)
-        values, levels, instead = _shown_of(source, settings)
+            source = coarse_of(self.loaded.model, opened.image[None], target, self.source, layer, None, finer=True)
+        values, levels, instead = shown_of(source, settings)
         finer = tuple(level.double() for level in levels or ())
         given = Input(torch.from_numpy(values), opened.image, opened.view, target, finer=finer)
-        source = replace(source, notes=_remarks(source, instead))
+        source = replace(source, notes=remarks_on(source, instead))
         return opened.keep(Explained(target, given, source, instead, tuple(level[None] for level in finer)))
 
     def sharpened(

@@ -90,11 +90,11 @@ def explain(
     settings = settings_of(preset, default=EXPLAIN_DEFAULT, evaluations=evaluations)
     if isinstance(source, str) and source in LAYER_SOURCES:
         layer = about.layer if layer is None else layer
-    coarse = _coarse(about.model, given.image[None], goal, source, layer, top, finer=settings.base == "layers")
+    coarse = coarse_of(about.model, given.image[None], goal, source, layer, top, finer=settings.base == "layers")
     shown = given.picture if picture is None else as_numpy(picture)
     shown = as_numpy(displayable(given.image)) if shown is None else shown
-    values, finer, instead = _shown_of(coarse, settings)
-    coarse = replace(coarse, notes=_remarks(coarse, instead))
+    values, finer, instead = shown_of(coarse, settings)
+    coarse = replace(coarse, notes=remarks_on(coarse, instead))
     for remark in coarse.notes:
         warnings.warn(remark, UsuWarning, stacklevel=2)
     several = list(coarse.targets) if coarse.targets and len(coarse.targets) > 1 else None
@@ -191,7 +191,7 @@ def _label(index: Any, classes: tuple[str, ...] | None) -> str:
     return "no class asked for" if index is None else str(index)
 
 
-def _shown_of(coarse: CoarseMap, settings: Settings) -> tuple[NDArray, list[Tensor] | None, str | None]:
+def shown_of(coarse: CoarseMap, settings: Settings) -> tuple[NDArray, list[Tensor] | None, str | None]:
     """The maps to upsample, of finer layers (None: nobody looked), and what they are where the source's is zero."""
     every = [_one_shown(coarse, settings, row) for row in range(len(coarse.values))]
     if len(every) == 1:
@@ -221,7 +221,7 @@ def _one_shown(coarse: CoarseMap, settings: Settings, row: int) -> tuple[NDArray
     return plain, finer if finer or (instead and settings.scoring != "none") else None, instead
 
 
-def _remarks(coarse: CoarseMap, instead: str | None) -> tuple[str, ...]:
+def remarks_on(coarse: CoarseMap, instead: str | None) -> tuple[str, ...]:
     """What a person should know before believing the result."""
     notes = list(coarse.notes)
     if instead is not None:
@@ -236,7 +236,7 @@ def _remarks(coarse: CoarseMap, instead: str | None) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _coarse(
+def coarse_of(
     model: Any, images: Tensor, target: Any, source: str | Array, layer: Any, top: int | None, *, finer: bool
 ) -> CoarseMap:
     if not isinstance(source, str):

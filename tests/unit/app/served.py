@@ -143,11 +143,3 @@ def until(condition: Any, seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < end, "never"
         time.sleep(0.02)
-
-
-def finished(threads: int) -> bool:
-    """No question is being worked on any more."""
-    return sum(one.name.startswith("usu-") for one in threading.enumerate()) <= threads
-
-
-__all__ = ["SIDE", "Client", "finished", "glass", "loaded", "picture", "served", "until"]
