@@ -4,7 +4,7 @@ OLDEST ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/null
 BIN := .venv/bin
 PICTURES := demo/out
 
-.PHONY: demo test test-lowest soak defects lint types laws bench reproduce-quick reproduce clean
+.PHONY: demo test test-lowest soak defects lint types laws bench docs dist reproduce-quick reproduce clean
 
 demo: .venv/ready
 	$(BIN)/python demo/run.py --out $(PICTURES)
@@ -42,6 +42,14 @@ laws: .venv/ready
 bench: .venv/ready
 	$(BIN)/python -m benchmarks
 
+# The site, strict: every warning is an error. Open docs/_build/html/index.html.
+docs: .venv/ready
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+# Wheel and sdist, checked, and the wheel tried by itself without extras.
+dist:
+	PYTHON=$(PYTHON) bash .ci/dist
+
 # The controlled study, in small (minutes) and in full (hours); both go on where they were interrupted.
 reproduce-quick: .venv/ready
 	$(BIN)/python -m experiments.synthetic --quick
@@ -63,4 +71,4 @@ reproduce: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-lowest $(PICTURES)
+	rm -rf .venv .venv-lowest dist docs/_build $(PICTURES)

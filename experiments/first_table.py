@@ -2,7 +2,7 @@
 
     usu evaluate IMAGENET PETS --truth OUTLINES --forward net.onnx --upsamplers all --metrics ... --out RUN
     python -m experiments.first_table keep RUN docs/results/first-table.csv
-    python -m experiments.first_table fill docs/results docs/first-table.md
+    python -m experiments.first_table fill docs/results docs/appendix/first-table.md
     python -m experiments.first_table between docs/results/first-table.csv soft scores-alone   # any two of them
 
 ``RUN`` is the folder that ``usu evaluate`` wrote. + and - mark a difference from bilinear at 5 % after Bonferroni over

@@ -1,4 +1,4 @@
-"""The search for the presets that came before scores had a posterior; docs/presets.md has its tables."""
+"""The search for the presets that came before scores had a posterior; its tables: docs/appendix/presets-search.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the presets were meant to reach, tested on the confirmation's table: one family, declared before it was run.
 
-    python -m experiments.presets.verdicts docs/results/presets-confirmed.csv docs/presets.md
+    python -m experiments.presets.verdicts docs/results/presets-confirmed.csv docs/appendix/presets-search.md
 
 The CSV is that of the confirmation's ``RUN``: ``python -m experiments.first_table keep RUN ...``.
 

@@ -74,10 +74,25 @@ def recipe(makefile: str, target: str) -> str:
 
 
 def test_extras() -> None:
-    assert set(EXTRAS) == FEATURES | {"all", "dev"}
+    assert set(EXTRAS) == FEATURES | {"all", "docs", "dev"}
     assert own_extras(EXTRAS["all"]) == FEATURES
     for group, requirements in EXTRAS.items():
-        assert own_extras(requirements) <= FEATURES | {"all"}, group
+        assert own_extras(requirements) <= FEATURES | {"all", "docs"}, group
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    """pyproject.toml has it; what cannot read it from there is held to it."""
+    version = PROJECT["version"]
+    assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f'version: "{version}"\n' in (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    assert f"## {version}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_conda_recipe_needs_what_the_package_needs() -> None:
+    recipe_text = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    for requirement in map(Requirement, PROJECT["dependencies"]):
+        name = {"torch": "pytorch"}.get(requirement.name, requirement.name.lower())
+        assert f"- {name} {requirement.specifier}\n" in recipe_text
 
 
 def test_required_packages_are_the_few_that_were_agreed() -> None:

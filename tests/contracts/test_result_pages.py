@@ -31,10 +31,10 @@ def means(table: str) -> dict[tuple[str, str], float]:
 @pytest.mark.parametrize(
     ("page", "table", "block"),
     [
-        ("first-table", "first-table", "measured: all"),
-        ("first-table", "first-table", "measured: outlines"),
-        ("first-table", "first-table-papers-metrics", "measured: papers-metrics"),
-        ("presets", "presets-confirmed", "measured: confirmed"),
+        ("appendix/first-table", "first-table", "measured: all"),
+        ("appendix/first-table", "first-table", "measured: outlines"),
+        ("appendix/first-table", "first-table-papers-metrics", "measured: papers-metrics"),
+        ("appendix/presets-search", "presets-confirmed", "measured: confirmed"),
     ],
 )
 def test_the_page_shows_the_means(page: str, table: str, block: str) -> None:
@@ -63,7 +63,7 @@ def test_the_page_shows_the_halves() -> None:
     names = [name for name, _ in itertools.groupby(lines, lambda line: line["picture"])]
     assert len(names) == len(set(names)) == 392
     assert names[:2] == ["0000", "0005"]
-    page = (DOCS / "first-table.md").read_text(encoding="utf-8")
+    page = (DOCS / "appendix" / "first-table.md").read_text(encoding="utf-8")
     shown = page.partition("<!-- measured: unseen -->\n")[2].partition("\n<!-- /")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown]
     heads = [re.sub(r" [↑↓]$", "", head) for head in rows[0]]
@@ -78,7 +78,7 @@ def test_the_page_shows_the_halves() -> None:
 
 
 def test_the_controlled_study_shows_what_it_measured() -> None:
-    page = (DOCS / "synthetic-study.md").read_text(encoding="utf-8")
+    page = (DOCS / "appendix" / "synthetic-study.md").read_text(encoding="utf-8")
     written = parts(DOCS / "results" / "synthetic")
     assert len(written) == page.count("<!-- measured:")
     assert filled(page, written) == page
@@ -86,14 +86,14 @@ def test_the_controlled_study_shows_what_it_measured() -> None:
 
 def test_the_first_table_shows_what_it_measured() -> None:
     """The marks, too: they are tested anew on the committed numbers."""
-    page = (DOCS / "first-table.md").read_text(encoding="utf-8")
+    page = (DOCS / "appendix" / "first-table.md").read_text(encoding="utf-8")
     written = first_table.parts(DOCS / "results")
     assert len(written) == page.count("<!-- measured:")
     assert filled(page, written) == page
 
 
 def test_the_page_of_the_presets_shows_what_was_confirmed() -> None:
-    page = (DOCS / "presets.md").read_text(encoding="utf-8")
+    page = (DOCS / "appendix" / "presets-search.md").read_text(encoding="utf-8")
     written = verdicts.parts(DOCS / "results" / "presets-confirmed.csv")
     assert len(written) == page.count("<!-- measured:")
     assert filled(page, written) == page
@@ -103,11 +103,12 @@ def test_the_page_of_infidelity_shows_what_was_measured() -> None:
     page = (DOCS / "infidelity.md").read_text(encoding="utf-8")
     rows = infidelity_scale.read(DOCS / "results" / "infidelity-scale.csv")
     assert filled(page, {"scale": infidelity_scale.table(rows)}) == page
+    said = " ".join(page.split())
     for way, low, high in (("raw", "21", "4500"), ("compat", "12", "5100")):
         found = infidelity_scale.improvements(rows, way, "max")
         assert (f"{min(found):.2g}", f"{float(f'{max(found):.2g}'):.0f}") == (low, high)
-        assert f"{low} and {high}" in page
+        assert f"{low} and {high}" in said
     for way, low, high in (("raw", "0.77", "1.1"), ("compat", "0.27", "2.3")):
         found = infidelity_scale.improvements(rows, way, "as it is")
         assert (f"{min(found):.2g}", f"{max(found):.2g}") == (low, high)
-        assert f"between {low[1:]} and {high} times" in page
+        assert f"between {low[1:]} and {high} times" in said

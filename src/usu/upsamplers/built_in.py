@@ -1,6 +1,6 @@
 """Every built-in way to upsample, as a value with a name and the guarantees it declares.
 
-The declarations are data: the law tests run over them, the auditor measures them, the README's table is made of them.
+The declarations are data: the law tests run over them, the auditor measures them, docs/desiderata.md shows them.
 An upsampler that declares D1-G also tells the budgets it holds to: ``budgets(coarse, picture, scores=None)``, (..., K).
 """
 
@@ -213,7 +213,7 @@ def by_name(name: str) -> Upsampler:
 
 
 def guarantee_table() -> str:
-    """What every built-in upsampler declares, as the Markdown table of the README.
+    """What every built-in upsampler declares, as the Markdown table of docs/desiderata.md.
 
     >>> for line in guarantee_table().splitlines()[:4]:
     ...     print(line)

@@ -1,4 +1,4 @@
-"""The README's table of guarantees is the declarations themselves, which the law tests hold."""
+"""The table of guarantees in docs/desiderata.md is the declarations themselves, which the law tests hold."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from usu.upsamplers import BUILT_IN, guarantee_table
 
 OPEN, CLOSE = "<!-- guarantees -->", "<!-- /guarantees -->"
 ADVICE = (
-    f"Paste what `python -c 'from usu.upsamplers import guarantee_table; print(guarantee_table())'` prints into the "
-    f"README, between the lines {OPEN} and {CLOSE}."
+    f"Paste what `python -c 'from usu.upsamplers import guarantee_table; print(guarantee_table())'` prints into "
+    f"docs/desiderata.md, between the lines {OPEN} and {CLOSE}."
 )
 
 
-def complaint(readme: str) -> str | None:
-    """What is wrong with the README's table, and what to do."""
-    lines = readme.splitlines()
+def complaint(page: str) -> str | None:
+    """What is wrong with the page's table, and what to do."""
+    lines = page.splitlines()
     if lines.count(OPEN) != 1 or lines.count(CLOSE) != 1 or lines.index(CLOSE) < lines.index(OPEN):
-        return f"The README has no table of guarantees. {ADVICE}"
+        return f"The page has no table of guarantees. {ADVICE}"
     shown = "\n".join(lines[lines.index(OPEN) + 1 : lines.index(CLOSE)]).strip()
-    return None if shown == guarantee_table() else f"The README's table differs from the declared guarantees. {ADVICE}"
+    return None if shown == guarantee_table() else f"The page's table differs from the declared guarantees. {ADVICE}"
 
 
-def test_the_readme_shows_what_is_declared() -> None:
-    message = complaint((ROOT / "README.md").read_text(encoding="utf-8"))
+def test_the_page_shows_what_is_declared() -> None:
+    message = complaint((ROOT / "docs" / "desiderata.md").read_text(encoding="utf-8"))
     if message:
         pytest.fail(message, pytrace=False)
 
