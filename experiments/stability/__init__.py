@@ -15,6 +15,8 @@ vit_s14_cifar10. STEP is one of
 - choices: other fills and segmenters;
 - outlines: AUROC within cells that straddle an outline (pets).
 
+The steps curve and rivals need ``pip install shapiq saliency``, which nothing else does.
+
 Pictures are those at odd places of their folders, on which nothing was chosen. Each is a row of ``STEP-NETWORK.csv``,
 written as soon as it is known; a repeated command goes on. Every output of the network is kept in memory by the
 picture's bytes, so a run of 100 evaluations is the beginning of one of 300.
