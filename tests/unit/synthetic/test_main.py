@@ -24,7 +24,7 @@ TINY = study.Study(
     variants=("sizes",), variant_size=32,
     sweep=(16, 6, 1, 1), evaluations=110, candidates=9, resamples=20, trials=2, photographs=(),
 )  # fmt: skip
-PAGE = Path(__file__).parents[3] / "docs" / "synthetic-study.md"
+PAGE = Path(__file__).parents[3] / "docs" / "appendix" / "synthetic-study.md"
 
 
 def small(budget: str) -> usu.Settings:
