@@ -117,7 +117,7 @@ class Browser:
         raise AssertionError(f"{click} gave nothing; {self.text('#trouble')}")
 
     def complaints(self) -> list[str]:
-        """Errors and warnings of the console since it was last asked; a 409 says that a newer question came meanwhile."""
+        """Errors and warnings of the console since it was last asked; a 409 says that a newer question came."""
         entries = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
         return [message for message in entries if "status of 409" not in message]
 
