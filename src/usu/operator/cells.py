@@ -5,10 +5,10 @@ Everything here works on flat batches: fields are (batch, *lattice), cell values
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -104,13 +104,13 @@ class Grid:
 
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64."""
-        parts = [self._sums(_rows(field, band).double()) for band in self._bands(field)]
+        parts = [self._sums(rows.double()) for _, (rows,) in self._bands(field)]
         return torch.cat(parts, 1).reshape(len(field), -1)
 
     def peak(self, field: Tensor) -> Tensor:
         """Maximum over each cell."""
         field = field.detach()
-        parts = [self._max_columns(_rows(field, band).amax(2)) for band in self._bands(field)]
+        parts = [self._max_columns(rows.amax(2)) for _, (rows,) in self._bands(field)]
         return torch.cat(parts, 1).reshape(len(field), -1)
 
     def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
@@ -119,9 +119,7 @@ class Grid:
         mass = mass.reshape(-1, *self.grid)
         rates = rate.reshape(-1, *self.grid).to(field.dtype) if isinstance(rate, Tensor) else None
         one = field.new_tensor(-rate) if mild else field
-        for band in self._bands(field):
-            rows = slice(band.coarse, band.coarse + band.number)
-            source, result = _rows(field, band), _rows(out, band)
+        for rows, (source, result) in self._bands(field, out):
             if mild and isinstance(rate, float):
                 torch.add(one, source, alpha=rate, out=result)
                 sums = self._sums(result.exp_())
@@ -137,18 +135,18 @@ class Grid:
             result.mul_(self._across((mass[:, rows] / sums).to(field.dtype)))
         return out
 
-    def _bands(self, field: Tensor) -> Iterator[_Band]:
-        """Runs of coarse rows of equal height."""
+    def _bands(self, *fields: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Runs of coarse rows of equal height, with views (batch, coarse rows, pixel rows of each, columns) of them."""
         heights = _lengths(self.lattice[0], self.grid[0])
-        per_row = field.shape[0] * field.shape[2]
+        batch, _, columns = fields[0].shape
         coarse = pixel = 0
         while coarse < len(heights):
-            height = heights[coarse]
-            most = max(1, _CACHED_PIXELS // (per_row * height))
-            count = 1
+            height, count = heights[coarse], 1
+            most = _CACHED_PIXELS // (batch * columns * height)
             while count < most and coarse + count < len(heights) and heights[coarse + count] == height:
                 count += 1
-            yield _Band(coarse, count, pixel, height)
+            bands = [field.narrow(1, pixel, count * height).view(batch, count, height, columns) for field in fields]
+            yield slice(coarse, coarse + count), bands
             coarse, pixel = coarse + count, pixel + count * height
 
     def _across(self, cells: Tensor) -> Tensor:
@@ -173,21 +171,6 @@ class Grid:
             return columns.view(*columns.shape[:2], -1, self._width).amax(3)
         cells = columns.new_full((*columns.shape[:2], self.grid[1]), -torch.inf)
         return cells.scatter_reduce(2, self._column.expand(columns.shape), columns, "amax")
-
-
-class _Band(NamedTuple):
-    """``number`` coarse rows from ``coarse`` on, each ``height`` pixels high, starting at row ``pixel``."""
-
-    coarse: int
-    number: int
-    pixel: int
-    height: int
-
-
-def _rows(field: Tensor, band: _Band) -> Tensor:
-    """The band as (batch, coarse rows, pixel rows of each, columns), a view."""
-    rows = field.narrow(1, band.pixel, band.number * band.height)
-    return rows.view(len(field), band.number, band.height, -1)
 
 
 def _finite(top: Tensor) -> Tensor:
@@ -254,28 +237,33 @@ def centred(field: Tensor, rate: float | Tensor, cells: Partition, among: Tensor
     return (field - cells.spread(_finite(top))) * rate
 
 
-def partition_of(coarse: Tensor, scores: Tensor, cells: Array | None) -> tuple[Partition, tuple[int, ...]]:
-    """The cells, and the leading dimensions of ``coarse``."""
+def partition_of(
+    coarse: Tensor, field: Tensor, cells: Array | None, name: str = "scores"
+) -> tuple[Partition, tuple[int, ...]]:
+    """The cells of ``coarse`` on the lattice of ``field``, whose argument is ``name``; and its leading dimensions."""
     if cells is None:
-        if coarse.ndim < 2 or scores.ndim < 2:
+        if coarse.ndim < 2 or field.ndim < 2:
             raise ValueError(
-                f"`coarse` and `scores` must have at least two dimensions, (..., h, w) and (..., H, W); got "
-                f"{check.shape(coarse)} and {check.shape(scores)}. For other lattices pass `cells`."
+                f"`coarse` and `{name}` must have at least two dimensions, (..., h, w) and (..., H, W); got "
+                f"{check.shape(coarse)} and {check.shape(field)}. For other lattices pass `cells`."
             )
-        (h, w), (height, width) = coarse.shape[-2:], scores.shape[-2:]
-        if height < h or width < w:
-            raise ValueError(
-                f"`scores` must be at least as large as the grid of `coarse` ({h} x {w}); got {height} x {width}."
-            )
-        return Grid((h, w), (height, width), coarse.device), tuple(coarse.shape[:-2])
-
+        return grid_on(name, field.shape[-2:], coarse), tuple(coarse.shape[:-2])
     labels = check.labels("cells", cells, like=coarse)
-    if coarse.ndim < 1 or scores.shape[scores.ndim - labels.ndim :] != labels.shape or scores.ndim < labels.ndim:
+    if coarse.ndim < 1 or field.shape[field.ndim - labels.ndim :] != labels.shape or field.ndim < labels.ndim:
         raise ValueError(
-            f"`cells` must have the shape of the lattice that `scores` ends with; got {check.shape(labels)} for scores "
-            f"of {check.shape(scores)}."
+            f"`cells` must have the shape of the lattice that `{name}` ends with; got {check.shape(labels)} for "
+            f"{check.shape(field)}."
         )
     count = coarse.shape[-1]
     if (high := int(labels.max())) >= count:
         raise ValueError(f"`cells` must be labels from 0 to {count - 1}, one per value of `coarse`; got {high}.")
     return Labels(labels, count), tuple(coarse.shape[:-1])
+
+
+def grid_on(name: str, size: Sequence[int], coarse: Tensor) -> Grid:
+    """The grid of ``coarse`` (..., h, w) on the pixels of the argument ``name``; every cell needs one."""
+    (h, w), (height, width) = coarse.shape[-2:], size
+    if height < h or width < w:
+        wanted = f"at least as large as the grid of `coarse` ({h} x {w})"
+        raise ValueError(f"`{name}` must be {wanted}; got {height} x {width}.")
+    return Grid((h, w), (height, width), coarse.device)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from usu import _checks as check
-from usu.operator.cells import interval_of, partition_of
+from usu.operator.cells import grid_on, interval_of, partition_of
 from usu.types import Array, ArrayT, NDArray
 
 Mode: TypeAlias = Literal["nearest", "bilinear", "bicubic", "lanczos3"]
@@ -62,7 +62,7 @@ def interpolate(coarse: ArrayT, size: Sequence[int], mode: Mode = "bilinear") ->
     return check.like_input(coarse)(_resized(values, (height, width), mode))  # type: ignore[no-any-return]
 
 
-def _resized(coarse: Tensor, size: tuple[int, int], mode: Mode = "bilinear") -> Tensor:
+def _resized(coarse: Tensor, size: Sequence[int], mode: Mode = "bilinear") -> Tensor:
     """`interpolate`, of values that are known to be right."""
     # half precision is for storage: positions and sums need more digits
     values = coarse.to(torch.promote_types(coarse.dtype, torch.float32))
@@ -74,7 +74,8 @@ def _resized(coarse: Tensor, size: tuple[int, int], mode: Mode = "bilinear") -> 
         found = lanczos_weights(height, h).to(values) @ values @ lanczos_weights(width, w).to(values).T
     else:
         stack = values.reshape(1, prod(lead), h, w)
-        found = functional.interpolate(stack, size, mode=mode, align_corners=False).reshape(*lead, height, width)
+        found = functional.interpolate(stack, (height, width), mode=mode, align_corners=False)
+        found = found.reshape(*lead, height, width)
     return found.to(coarse.dtype)
 
 
@@ -105,18 +106,7 @@ def size_of(picture: Array, coarse: Array) -> tuple[int, int]:
         raise ValueError(f"`picture` must be H x W or H x W x 3; got {check.shape(shown)}.")
     if values.ndim < 2:
         raise ValueError(f"`coarse` must be (..., h, w); got {check.shape(values)}.")
-    size = (int(shown.shape[0]), int(shown.shape[1]))
-    large_enough("picture", size, values)
-    return size
-
-
-def large_enough(name: str, size: tuple[int, int], coarse: Tensor) -> None:
-    """Every cell of ``coarse`` (..., h, w) needs a pixel."""
-    h, w = coarse.shape[-2:]
-    if size[0] < h or size[1] < w:
-        raise ValueError(
-            f"`{name}` must be at least as large as the grid of `coarse` ({h} x {w}); got {size[0]} x {size[1]}."
-        )
+    return grid_on("picture", shown.shape[:2], values).lattice
 
 
 #: `follow_picture` looks at windows of this part of the picture's side, to either direction.
@@ -223,15 +213,12 @@ def own_sign(pixel_map: ArrayT, coarse: Array) -> ArrayT:
     """
     pixels = check.as_tensor("pixel_map", pixel_map)
     values = check.as_tensor("coarse", coarse, like=pixels)
-    if pixels.ndim < 2 or values.ndim < 2 or pixels.shape[:-2] != values.shape[:-2]:
-        raise ValueError(
-            f"`pixel_map` must be (..., H, W) with the leading dimensions of `coarse` ({check.shape(values)}); "
-            f"got {check.shape(pixels)}."
-        )
-    size = (int(pixels.shape[-2]), int(pixels.shape[-1]))
-    large_enough("pixel_map", size, values)
+    _, batch = partition_of(values, pixels, None, "pixel_map")
+    if batch != pixels.shape[:-2]:
+        wanted = f"the leading dimensions of `coarse` ({check.shape(values)})"
+        raise ValueError(f"`pixel_map` must have {wanted}; got {check.shape(pixels)}.")
     check.finite("pixel_map", pixels)
-    sign = _resized(values.detach().sign(), size, "nearest")
+    sign = _resized(values.detach().sign(), pixels.shape[-2:], "nearest")
     return check.like_input(pixel_map)((sign * pixels).clamp(min=0))  # type: ignore[no-any-return]
 
 
@@ -242,7 +229,7 @@ def painted(coarse: Tensor, scores: Tensor, cells: Array | None) -> Tensor:
     [0.0, 0.0, 4.0, 4.0]
     """
     if cells is None:
-        return _resized(coarse, (scores.shape[-2], scores.shape[-1]))
+        return _resized(coarse, scores.shape[-2:])
     partition, batch = partition_of(coarse, scores, cells)
     return partition.spread(coarse.reshape(-1, coarse.shape[-1])).reshape(*batch, *partition.lattice)
 
@@ -256,11 +243,10 @@ def layered(smooth: Tensor, finer: Sequence[Tensor]) -> Tensor:
     >>> layered(smooth, [finer]).log().round(decimals=2).tolist()  # ½ log 1.03 + log 1.03; ½ log 0.03 + log 1.03
     [[0.04, -1.72]]
     """
-    size = (smooth.shape[-2], smooth.shape[-1])
     logs = OF_COARSE * _unit(smooth.abs()).log()
     alone = -logs.exp()
     for level, exponent in zip(finer, OF_FINER, strict=False):
-        logs = logs + exponent * _unit(_resized(level.to(smooth), size).clamp(min=0)).log()
+        logs = logs + exponent * _unit(_resized(level.to(smooth), smooth.shape[-2:]).clamp(min=0)).log()
     return torch.where(smooth < 0, alone, logs.exp())
 
 
