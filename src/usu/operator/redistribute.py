@@ -28,18 +28,11 @@ _MILD_RATE = 64.0
 
 
 def redistribute(
-    coarse: ArrayT,
-    scores: Array,
-    *,
-    cells: Array | None = None,
-    temperature: float = 0.1,
-    potential: Callable[[Any], Any] | None = None,
-    budget: Budget = "cell",
-    base: Array | None = None,
-    signed: Literal["flip", "literal"] = "flip",
-    coarse_is: Literal["density", "mass"] = "density",
+    coarse: ArrayT, scores: Array, *, cells: Array | None = None, temperature: float = 0.1,
+    potential: Callable[[Any], Any] | None = None, budget: Budget = "cell", base: Array | None = None,
+    signed: Literal["flip", "literal"] = "flip", coarse_is: Literal["density", "mass"] = "density",
     max_gain: float | None = None,
-) -> ArrayT:
+) -> ArrayT:  # fmt: skip
     """Share every cell's mass among its pixels by score: Ã(x) = M_k · φ(Φ(x)) / Σ_{y in cell} φ(Φ(y)).
 
     Args:
@@ -70,19 +63,17 @@ def redistribute(
     >>> redistribute(coarse, scores, temperature=1 / torch.tensor(2.0).log().item())
     tensor([[8., 4., 0., 0.]])
     """
-    problem = _Problem.checked(coarse, scores, cells, temperature, potential, budget, base, signed, coarse_is, max_gain)
+    problem = _Problem.checked(
+        coarse, scores, cells, budget, signed, coarse_is, temperature=temperature, potential=potential, base=base,
+        max_gain=max_gain,
+    )  # fmt: skip
     return check.like_input(coarse)(problem.solve())  # type: ignore[no-any-return]
 
 
 def cell_budgets(
-    coarse: ArrayT,
-    scores: Array,
-    *,
-    cells: Array | None = None,
-    budget: Budget = "cell",
-    signed: Literal["flip", "literal"] = "flip",
-    coarse_is: Literal["density", "mass"] = "density",
-) -> ArrayT:
+    coarse: ArrayT, scores: Array, *, cells: Array | None = None, budget: Budget = "cell",
+    signed: Literal["flip", "literal"] = "flip", coarse_is: Literal["density", "mass"] = "density",
+) -> ArrayT:  # fmt: skip
     """The mass each cell receives under a budget, (..., K): what the cell sums of `redistribute` equal (D1-G).
 
     >>> coarse, scores = torch.tensor([[3.0, 1.0]]), torch.tensor([[0.5, 0.5, 0.5, 0.5]])
@@ -91,7 +82,7 @@ def cell_budgets(
     >>> cell_budgets(coarse, scores, budget=SoftIWMR(prior="area"))  # equal importances: the map itself is ignored
     tensor([4., 4.])
     """
-    problem = _Problem.checked(coarse, scores, cells, 0.1, None, budget, None, signed, coarse_is, None)
+    problem = _Problem.checked(coarse, scores, cells, budget, signed, coarse_is)
     return check.like_input(coarse)(problem.budgets())  # type: ignore[no-any-return]
 
 
@@ -111,23 +102,15 @@ class _Problem:
     batch: tuple[int, ...]
     #: Whether there is negative mass.
     negative: bool
-    #: Whether a rate up to `_MILD_RATE` cannot overflow: |a| · exp(rate) is the largest number on the way.
-    small: bool
+    #: Whether 1 will do as the maximum of every cell: a · exp(slope), the largest number on the way, does not overflow.
+    mild: bool
 
     @classmethod
     def checked(
-        cls,
-        coarse: Array,
-        scores: Array,
-        cells: Array | None,
-        temperature: float,
-        potential: Callable[[Any], Any] | None,
-        budget: Budget,
-        base: Array | None,
-        signed: str,
-        coarse_is: str,
-        max_gain: float | None,
-    ) -> _Problem:
+        cls, coarse: Array, scores: Array, cells: Array | None, budget: Budget, signed: str, coarse_is: str, *,
+        temperature: float = 1.0, potential: Callable[[Any], Any] | None = None, base: Array | None = None,
+        max_gain: float | None = None,
+    ) -> _Problem:  # fmt: skip
         values = check.as_tensor("coarse", coarse)
         field = check.as_tensor("scores", scores, like=values)
         check.choice("signed", signed, ("flip", "literal"))
@@ -140,23 +123,13 @@ class _Problem:
         partition, batch = partition_of(values, field, cells)
         lattice = partition.lattice
         try:
-            lead = tuple(torch.broadcast_shapes(batch, field.shape[: field.ndim - len(lattice)]))
+            shape = torch.broadcast_shapes((*batch, *lattice), field.shape)
         except RuntimeError:
             raise ValueError(
                 f"`scores` must broadcast with `coarse` ({check.shape(values)}) in front; got {check.shape(field)}."
             ) from None
+        lead = tuple(shape[: len(shape) - len(lattice)])
         dtype = torch.promote_types(torch.promote_types(values.dtype, field.dtype), torch.float32)
-
-        def flat(name: str, own: Tensor) -> Tensor:
-            """(..., *lattice) -> (B, *lattice), a view where that is possible."""
-            try:
-                return own.to(dtype).expand(*lead, *lattice).reshape(prod(lead), *lattice)
-            except RuntimeError:
-                wanted = " x ".join(str(n) for n in (*lead, *lattice))
-                raise ValueError(
-                    f"`{name}` must have the shape of `scores` ({wanted}); got {check.shape(own)}."
-                ) from None
-
         mass = values.double().flatten(len(batch)).expand(*lead, -1).reshape(prod(lead), -1)
         if coarse_is == "density":
             mass = mass * partition.sizes
@@ -164,17 +137,22 @@ class _Problem:
             empty = (partition.sizes == 0).nonzero().flatten()
             if len(empty) and check.extremes(mass.index_select(1, empty)) != (0, 0):
                 raise ValueError("`cells` must have a pixel for every mass in `coarse`; got masses without one.")
-        prior = None
         if base is not None:
-            prior = check.as_tensor("base", base, like=values)
+            base = check.as_tensor("base", base, like=values)
             # a signed prior guides each sign of mass with its own part
-            wanted = check.finite if isinstance(budget, SoftPrior) else check.non_negative
-            wanted("base", prior)
-            prior = flat("base", prior)
+            (check.finite if isinstance(budget, SoftPrior) else check.non_negative)("base", base)
+            try:
+                base = base.to(dtype).expand(shape).reshape(-1, *lattice)
+            except RuntimeError:
+                wanted = " x ".join(map(str, shape))
+                raise ValueError(
+                    f"`base` must have the shape of `scores` ({wanted}); got {check.shape(base)}."
+                ) from None
+        phi = _log_potential(potential, temperature, scores, dtype)
+        small = found.low >= 0 and found.high * exp(_MILD_RATE) < torch.finfo(dtype).max
         return cls(
-            mass, flat("scores", field), partition, _log_potential(potential, temperature, scores, dtype),
-            budget, prior, signed == "flip", max_gain, lead, found.low < 0,
-            max(-found.low, found.high) * exp(_MILD_RATE) < torch.finfo(dtype).max,
+            mass, field.to(dtype).expand(shape).reshape(-1, *lattice), partition, phi, budget, base, signed == "flip",
+            max_gain, lead, found.low < 0, small and not callable(phi) and phi <= _MILD_RATE,
         )  # fmt: skip
 
     def solve(self) -> Tensor:
@@ -187,11 +165,13 @@ class _Problem:
             if self.negative and self.flip:
                 below = self.mass.detach() < 0
                 rate = torch.full_like(self.mass, self.potential).where(~below, -self.potential)
-            result = self._shared(self.scores, self.mass, rate, mild=self.small and not self.negative)
+            if self.max_gain is None:
+                result = share(self.scores, self.mass, rate, self.cells, mild=self.mild)
+            else:
+                result = self._shared(centred(self.scores, rate, self.cells), self.mass)
         else:
-            cells, budget, result = self.cells, self.budget, torch.zeros_like(self.scores)
-            for mass, down in self.parts():
-                mass = budgeted(mass, self._attracting(down), cells, budget)
+            result = torch.zeros_like(self.scores)
+            for mass, down in self._budgeted(self.budget):
                 result = result + self._shared(self._logits(down, self.base), mass)
         return result.reshape(*self.batch, *self.cells.lattice)
 
@@ -199,10 +179,12 @@ class _Problem:
         """M̃_k, (*batch, K)."""
         if isinstance(self.budget, SoftPrior):
             raise ValueError("`budget` must give every cell a budget; got SoftPrior, which knows no cells.")
-        parts = [budgeted(mass, self._attracting(down), self.cells, self.budget) for mass, down in self.parts()]
-        return torch.stack(parts).sum(0).reshape(*self.batch, -1)
+        return torch.stack([mass for mass, _ in self._budgeted(self.budget)]).sum(0).reshape(*self.batch, -1)
 
-    def parts(self) -> list[tuple[Tensor, bool]]:
+    def _budgeted(self, budget: Literal["cell"] | SoftIWMR | Hybrid) -> list[tuple[Tensor, bool]]:
+        return [(budgeted(mass, self._attracting(down), self.cells, budget), down) for mass, down in self._parts()]
+
+    def _parts(self) -> list[tuple[Tensor, bool]]:
         """(mass, whether low scores attract it), one pair per sign that occurs."""
         if not self.negative:
             return [(self.mass, False)]
@@ -236,7 +218,7 @@ class _Problem:
         whole = replace(self, cells=everything)
         result = torch.zeros_like(self.scores)
         spatial = tuple(range(1, self.scores.ndim))
-        for sign, (mass, down) in zip((1, -1), self.parts(), strict=False):
+        for sign, (mass, down) in zip((1, -1), self._parts(), strict=False):
             if self.base is not None:
                 prior = (sign * self.base).clamp(min=0)
             else:
@@ -246,11 +228,10 @@ class _Problem:
             result = result + whole._shared(logits, mass.sum(1, keepdim=True))
         return result
 
-    def _shared(self, field: Tensor, mass: Tensor, rate: float | Tensor = 1.0, *, mild: bool = False) -> Tensor:
+    def _shared(self, logits: Tensor, mass: Tensor) -> Tensor:
+        """The softmax of the logits times the mass, no pixel above the ceiling."""
         if self.max_gain is None:
-            mild = mild and isinstance(rate, float) and rate <= _MILD_RATE
-            return share(field, mass, rate, self.cells, mild=mild)
-        logits = field if isinstance(rate, float) and rate == 1 else centred(field, rate, self.cells)
+            return share(logits, mass, 1.0, self.cells)
         full = at_ceiling(logits.detach(), self.cells, self.max_gain)
         ceiling = self.max_gain / self.cells.sizes.clamp(min=1).double()
         left = (1 - ceiling * self.cells.total(full)).clamp(min=0)
