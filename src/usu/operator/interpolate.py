@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Literal, TypeAlias, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -135,6 +136,12 @@ def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, 
         radius = max(1, round(max(size[0] / values.shape[-2], size[1] / values.shape[-1]) / 2))
     check.whole_number("radius", radius, least=1)
     check.positive_number("eps", eps)
+    return check.like_input(coarse)(_guided(values, guide, radius, eps))  # type: ignore[no-any-return]
+
+
+def _guided(values: Tensor, guide: Tensor, radius: int, eps: float = 1e-3) -> Tensor:
+    """`guided_filter` of checked values (..., h, w), along a guide (channels, H, W) in float64."""
+    size = guide.shape[-2:]
     # float64: covariances are differences of nearly equal numbers
     p = _resized(values.double(), size).reshape(-1, *size)
     mean_i, mean_p = _box_mean(guide, radius), _box_mean(p, radius)  # (C, H, W), (B, H, W)
@@ -144,7 +151,7 @@ def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, 
     slope = torch.linalg.solve(ridge, covariance.permute(2, 3, 1, 0)).permute(3, 2, 0, 1)
     offset = mean_p - (slope * mean_i).sum(1)
     result = (_box_mean(slope, radius) * guide).sum(1) + _box_mean(offset, radius)
-    return check.like_input(coarse)(result.reshape(*values.shape[:-2], *size))  # type: ignore[no-any-return]
+    return result.reshape(*values.shape[:-2], *size)
 
 
 def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) -> Tensor:
@@ -162,7 +169,8 @@ def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) ->
     if bool(constant.all()):
         return scores
     radius = max(1, round(min(scores.shape[-2:]) / RADII_PER_SIDE))
-    smooth = guided_filter(scores, picture, radius=radius).flatten(1)
+    guide = torch.from_numpy(np.array(picture, dtype=np.float64, order="C")).to(scores.device).permute(2, 0, 1)
+    smooth = _guided(scores, guide, radius).to(scores.dtype).flatten(1)
     if not stretch:
         return smooth.clamp(0, 1).reshape(scores.shape)
     low, high = smooth.amin(1, keepdim=True).double(), smooth.amax(1, keepdim=True).double()
