@@ -71,7 +71,7 @@ DEFECTS: tuple[Defect, ...] = (
         "operator", "operator/redistribute.py",
         ("flipped for positive mass", "below = self.mass.detach() < 0", "below = self.mass.detach() > 0"),
         ("scores not flipped for negative mass", "return 1 - self.scores if down else self.scores", "return self.scores"),
-        ("derivative without the shares", "ctx.cells.total(weight * field)", "ctx.cells.total(field)"),
+        ("derivative without the shares", "pulled = cells.total(gradient * weight)", "pulled = cells.total(gradient)"),
         ("what the ceiling took is given twice", "mass * left, 1.0", "mass, 1.0"),
     ),
     *_in(
@@ -255,8 +255,8 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     *_in(
         "stats", "stats/resampling.py",
-        ("ties not halved", "+ same.mean(1) / 2", "+ same.mean(1) * 0"),
-        ("sign of the acceleration", "u = values.mean(1, keepdims=True) - values", "u = values - values.mean(1, keepdims=True)"),
+        ("ties not halved", "+ same.mean() / 2", "+ same.mean() * 0"),
+        ("sign of the acceleration", "u = left_out.mean() - left_out", "u = left_out - left_out.mean()"),
     ),
     *_in("stats", "stats/effects.py", ("one test too few", "(m - np.arange(len(values)))", "(m - 1 - np.arange(len(values)))")),
     *_in("stats", "stats/compare.py", ("lower counts as better everywhere", '-1 if better == "lower" else 1', "-1")),

@@ -51,15 +51,15 @@ def moments(columns: NDArray, *, resamples: int, confidence: float, seed: int) -
         index = generator.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
         counts = np.bincount(index.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
         sums[:, start : start + rows] = (counts @ both).T
-    means, ratios = _mean_and_ratio(center, sums[:width] / n, sums[width:] / n, n)
     square = (x**2).sum(0)
-    left_mean, left_ratio = _mean_and_ratio(center, (-x / (n - 1)).T, ((square - x**2) / (n - 1)).T, n - 1)
-    whole_mean, whole_ratio = (v[:, 0] for v in _mean_and_ratio(center, np.zeros((width, 1)), square[:, None] / n, n))
-    results = []
-    for scale, estimate, drawn, left in ((unit, whole_mean, means, left_mean), (1, whole_ratio, ratios, left_ratio)):
-        ends = zip(*(scale * end for end in (*_bca(estimate, drawn, left, confidence), estimate)), strict=True)
-        results.append([Interval(float(low), float(high), float(middle), confidence) for low, high, middle in ends])
-    return results[0], results[1]
+    whole = _mean_and_ratio(center, np.zeros((width, 1)), square[:, None] / n, n)
+    drawn = _mean_and_ratio(center, sums[:width] / n, sums[width:] / n, n)
+    left_out = _mean_and_ratio(center, (-x / (n - 1)).T, ((square - x**2) / (n - 1)).T, n - 1)
+    found = []
+    for kind, scales in enumerate((unit, np.ones(width))):
+        columns_of = zip(whole[kind][:, 0], drawn[kind], left_out[kind], scales, strict=True)
+        found.append([_bca(*column, confidence) for column in columns_of])
+    return found[0], found[1]
 
 
 def _mean_and_ratio(center: NDArray, first: NDArray, second: NDArray, n: int) -> tuple[NDArray, NDArray]:
@@ -74,46 +74,32 @@ def _mean_and_ratio(center: NDArray, first: NDArray, second: NDArray, n: int) ->
     return mean, np.where((mean == 0) & (variance == 0), 0.0, ratio)
 
 
-def _bca(estimate: NDArray, drawn: NDArray, left_out: NDArray, confidence: float) -> tuple[NDArray, NDArray]:
-    """Ends (k,) from estimates (k,), values on resamples (k, R) and with one picture left out (k, n)."""
+def _bca(estimate: float, drawn: NDArray, left_out: NDArray, scale: float, confidence: float) -> Interval:
+    """The interval of one statistic, from its values on resamples (R,) and with one picture left out (n,)."""
     from scipy.special import ndtr, ndtri
 
-    resamples = drawn.shape[1]
-    ordered = np.sort(drawn, axis=1)
-    usual = np.abs(np.stack([estimate, ordered[:, resamples // 4], ordered[:, 3 * resamples // 4]]))
+    usual = np.abs([estimate, *np.quantile(drawn, (0.25, 0.75), method="lower")])
     # sums of the same numbers in another order are equal, though not to the last bit
-    close = 1e-12 * np.where(np.isfinite(usual), usual, 0).max(0)
+    close = 1e-12 * usual.max(where=np.isfinite(usual), initial=0)
     with np.errstate(invalid="ignore"):
-        same = (drawn == estimate[:, None]) | (np.abs(drawn - estimate[:, None]) <= close[:, None])
-    below = ((drawn < estimate[:, None]) & ~same).mean(1) + same.mean(1) / 2
-    bias = ndtri(np.clip(below, 0.5 / resamples, 1 - 0.5 / resamples))
+        same = (drawn == estimate) | (np.abs(drawn - estimate) <= close)
+    below = ((drawn < estimate) & ~same).mean() + same.mean() / 2
+    bias = ndtri(np.clip(below, 0.5 / len(drawn), 1 - 0.5 / len(drawn)))
     # Σ u³ / (6 (Σ u²)^1.5) with u = mean - value; 0 where nothing moves or a value is infinite
-    values = np.where(np.isfinite(left_out).all(1, keepdims=True), left_out, 0)
-    u = values.mean(1, keepdims=True) - values
-    largest = np.abs(u).max(1, keepdims=True)
-    u = np.where(largest > 0, u / np.where(largest > 0, largest, 1), 0)
-    acceleration = (u**3).sum(1) / (6 * np.maximum((u**2).sum(1), 1) ** 1.5)
+    u = left_out.mean() - left_out if np.isfinite(left_out).all() else np.zeros(1)
+    u = u / (np.abs(u).max() or 1)
+    acceleration = (u**3).sum() / (6 * max((u**2).sum(), 1) ** 1.5)
     ends = []
     for side in (-1, 1):
         reach = bias + side * ndtri((1 + confidence) / 2)
         brake = 1 - acceleration * reach
-        with np.errstate(divide="ignore", invalid="ignore"):
-            z = np.where(brake > 0, bias + reach / brake, np.copysign(np.inf, reach))
-        ends.append(_quantile(ordered, ndtr(z), side))
-    return ends[0], ends[1]
-
-
-def _quantile(ordered: NDArray, level: NDArray, side: int) -> NDArray:
-    """Linear between the sorted values (k, R); beside an infinite one, the outer of the two."""
-    place = level * (ordered.shape[1] - 1)
-    lower = np.floor(place).astype(int)
-    rows = np.arange(len(ordered))
-    one, two = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, ordered.shape[1] - 1)]
-    share = place - lower
-    with np.errstate(invalid="ignore"):
-        between = one + share * (two - one)
-    outer = np.where(share == 0, one, one if side < 0 else two)
-    return np.asarray(np.where(np.isfinite(one) & np.isfinite(two), between, outer))
+        level = ndtr(bias + reach / brake if brake > 0 else np.copysign(np.inf, reach))
+        with np.errstate(invalid="ignore"):
+            end = np.quantile(drawn, level)
+        if not np.isfinite(end):  # beside an infinite value there is no line: the outer of the two
+            end = np.quantile(drawn, level, method="lower" if side < 0 else "higher")
+        ends.append(scale * float(end))
+    return Interval(ends[0], ends[1], float(scale * estimate), confidence)
 
 
 def checked_confidence(confidence: float) -> float:
