@@ -63,7 +63,8 @@ class Filter:
 
     def budgets(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
         """The mass of every cell, (..., K), where it declares D1-G."""
-        return _masses(coarse, picture)
+        even = torch.zeros(size_of(picture, coarse))
+        return cell_budgets(coarse, even.to(coarse.device) if isinstance(coarse, torch.Tensor) else even.numpy())
 
 
 def kernel(coarse: ArrayT, picture: Array, *, mode: Mode) -> ArrayT:
@@ -71,33 +72,10 @@ def kernel(coarse: ArrayT, picture: Array, *, mode: Mode) -> ArrayT:
     return interpolate(coarse, size_of(picture, coarse), mode)
 
 
-@dataclass(frozen=True)
-class MassCorrected:
-    """Any other upsampler, with every cell's mass restored by `usu.upsamplers.filters.mass_corrected`.
-
-    Guarantees: D1, D1-G, mass. What the other one sees across borders stays in its shares, so not D4.
-    """
-
-    inner: Upsampler
-    guarantees: frozenset[Guarantee] = frozenset({"D1", "D1-G", "mass"})
-
-    @property
-    def name(self) -> str:
-        """The other one's name, marked."""
-        return f"{self.inner.name}-corrected"
-
-    @property
-    def needs_scores(self) -> bool:
-        """Whether the other one does."""
-        return self.inner.needs_scores
-
-    def __call__(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
-        """Upsample ``coarse`` to the size of ``picture``."""
-        return mass_corrected(self.inner(coarse, picture, scores), coarse)
-
-    def budgets(self, coarse: ArrayT, picture: Array, scores: Array | None = None) -> ArrayT:
-        """The mass of every cell, (..., K)."""
-        return _masses(coarse, picture)
+def corrected(coarse: ArrayT, picture: Array, *, function: Callable[[Any, Array], Any]) -> ArrayT:
+    """Another filter's map, with every cell's mass restored; what it sees across borders stays in its shares."""
+    pixel_map: ArrayT = function(coarse, picture)
+    return mass_corrected(pixel_map, coarse)
 
 
 @dataclass(frozen=True)
@@ -172,18 +150,18 @@ class Redistribution:
         return scores
 
 
-_BILINEAR = Filter("bilinear", partial(kernel, mode="bilinear"))
-_GUIDED = Filter("guided", guided_filter)
+_BILINEAR = partial(kernel, mode="bilinear")
+_MASS: frozenset[Guarantee] = frozenset({"D1", "D1-G", "mass"})
 BUILT_IN: tuple[Upsampler, ...] = (
     # redistribution with equal scores: D2 holds in its weak form, as all pixels of a cell are equal
-    Filter("nearest", partial(kernel, mode="nearest"), frozenset({"D1", "D1-G", "mass", "D2", "D4", "D4'"})),
+    Filter("nearest", partial(kernel, mode="nearest"), _MASS | {"D2", "D4", "D4'"}),
     # kernels that cross cell borders; bilinear keeps the total, but only where the grid divides the picture
-    _BILINEAR,
+    Filter("bilinear", _BILINEAR),
     Filter("bicubic", partial(kernel, mode="bicubic")),
     Filter("lanczos3", partial(kernel, mode="lanczos3")),
-    MassCorrected(_BILINEAR),
-    _GUIDED,
-    MassCorrected(_GUIDED),
+    Filter("bilinear-corrected", partial(corrected, function=_BILINEAR), _MASS),
+    Filter("guided", guided_filter),
+    Filter("guided-corrected", partial(corrected, function=guided_filter), _MASS),
     Filter("joint-bilateral", joint_bilateral),
     Filter("segment-pooled", segment_pooled),
     Redistribution("usu"),
@@ -226,8 +204,3 @@ def guarantee_table() -> str:
     rows += [[f"`{u.name}`", *("yes" if g in u.guarantees else "" for g in GUARANTEES)] for u in BUILT_IN]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
-
-
-def _masses(coarse: ArrayT, picture: Array) -> ArrayT:
-    even = torch.zeros(size_of(picture, coarse))
-    return cell_budgets(coarse, even.to(coarse.device) if isinstance(coarse, torch.Tensor) else even.numpy())
