@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -61,10 +61,9 @@ class Case:
         """The coarse map's shape."""
         return int(self.coarse.shape[0]), int(self.coarse.shape[1])
 
-    def needed(self, name: Literal["truth", "segments"]) -> NDArray:
-        """What a metric cannot do without."""
-        found: NDArray | None = getattr(self, name)
-        if found is None:
+    def needed(self, name: str) -> Any:
+        """What a metric cannot do without, such as ``"truth"`` or ``"segments"``."""
+        if (found := getattr(self, name)) is None:
             raise ValueError(f"`{name}` must be given for this metric; got None.")
         return found
 
@@ -107,25 +106,13 @@ def _asking(metric: Callable[..., Measured]) -> Callable[[Case], Measured]:
     return lambda case: metric(case.pixel_map, case.image, case.model, case.target, generator=case.dice(name))
 
 
-def _plain(formula: Callable[[Case], float]) -> Callable[[Case], Measured]:
-    """A metric that asks no model."""
-    return lambda case: Measured(formula(case))
+def _plain(metric: Callable[..., float], *given: str) -> Callable[[Case], Measured]:
+    """A metric that asks no model, of the map and these parts of the case."""
+    return lambda case: Measured(metric(case.pixel_map, *(case.needed(name) for name in given)))
 
 
-def _inside(metric: Callable[..., float]) -> Callable[[Case], Measured]:
-    return _plain(lambda case: metric(case.pixel_map, case.needed("truth")))
-
-
-def _seams(case: Case) -> float:
-    return seam_energy(case.pixel_map, case.cells, case.needed("segments"))
-
-
-def _cell_auroc(case: Case) -> float:
-    return cell_auroc(case.pixel_map, case.needed("truth"), case.cells)
-
-
-def _area_iou(case: Case) -> float:
-    return area_iou(case.pixel_map, case.needed("truth"), generator=case.dice("ties"))
+def _area_iou(case: Case) -> Measured:
+    return Measured(area_iou(case.pixel_map, case.needed("truth"), generator=case.dice("ties")))
 
 
 def _halves(case: Case, fill: Fill) -> Measured:
@@ -183,7 +170,7 @@ def _matched(metric: Metric) -> Metric:
 
 
 _FILLED = _filling("mean")
-_ENERGY = Metric("energy-in-mask", "higher", 0, 1, True, 0, _inside(energy_in_mask), True)
+_ENERGY = Metric("energy-in-mask", "higher", 0, 1, True, 0, _plain(energy_in_mask, "truth"), True)
 METRICS: tuple[Metric, ...] = (
     *_FILLED,
     _matched(_FILLED[-1]),
@@ -192,18 +179,18 @@ METRICS: tuple[Metric, ...] = (
     Metric("irof", "higher", 0, 1, True, 197, _asking(irof)),
     Metric("pixel-flipping", "lower", 0, 1, True, 32, _asking(pixel_flipping)),
     Metric("monotonicity", "higher", -1, 1, True, 33, _asking(monotonicity_correlation)),
-    Metric("sparseness", "higher", 0, 1, True, 0, _plain(lambda case: sparseness(case.pixel_map))),
-    Metric("mass-error", "lower", 0, _INF, False, 0, _plain(lambda case: mass_error(case.pixel_map, case.coarse))),
-    Metric("moved-mass", "lower", 0, _INF, False, 0, _plain(lambda case: moved_mass(case.pixel_map, case.coarse))),
-    Metric("largest-gain", "lower", 0, _INF, False, 0, _plain(lambda case: largest_gain(case.pixel_map, case.coarse))),
-    Metric("seam-energy", "lower", 0, _INF, True, 0, _plain(_seams)),
-    Metric("cell-auroc", "higher", 0, 1, True, 0, _plain(_cell_auroc), True),
-    Metric("iou", "higher", 0, 1, True, 0, _inside(iou), True),
-    Metric("area-iou", "higher", 0, 1, True, 0, _plain(_area_iou), True),
-    Metric("concentration", "higher", 0, 1, True, 0, _inside(concentration), True),
+    Metric("sparseness", "higher", 0, 1, True, 0, _plain(sparseness)),
+    Metric("mass-error", "lower", 0, _INF, False, 0, _plain(mass_error, "coarse")),
+    Metric("moved-mass", "lower", 0, _INF, False, 0, _plain(moved_mass, "coarse")),
+    Metric("largest-gain", "lower", 0, _INF, False, 0, _plain(largest_gain, "coarse")),
+    Metric("seam-energy", "lower", 0, _INF, True, 0, _plain(seam_energy, "cells", "segments")),
+    Metric("cell-auroc", "higher", 0, 1, True, 0, _plain(cell_auroc, "truth", "cells"), True),
+    Metric("iou", "higher", 0, 1, True, 0, _plain(iou, "truth"), True),
+    Metric("area-iou", "higher", 0, 1, True, 0, _area_iou, True),
+    Metric("concentration", "higher", 0, 1, True, 0, _plain(concentration, "truth"), True),
     _ENERGY,
     _matched(_ENERGY),
-    Metric("pointing-game", "higher", 0, 1, True, 0, _inside(pointing_game), True),
+    Metric("pointing-game", "higher", 0, 1, True, 0, _plain(pointing_game, "truth"), True),
 )
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.metrics import quantus_compat
 from usu.metrics.maps import checked_cells, checked_grid, checked_map
-from usu.operator.cells import Grid, Labels, Partition
+from usu.operator.cells import Labels, Partition, partition_of
 from usu.types import Array
 
 #: Beside the largest density, below this a cell holds no mass one could speak of.
@@ -200,21 +200,11 @@ def _masses(field: Tensor, coarse: Array, cells: Array | None, coarse_is: str) -
     """The mass of each cell found in the map and wanted by the coarse map, both (K,) in float64, and the cells."""
     check.choice("coarse_is", coarse_is, ("density", "mass"))
     values = check.as_tensor("coarse", coarse).detach().cpu().double()
-    partition: Partition
-    if cells is None:
-        if values.ndim != 2 or any(few > many for few, many in zip(values.shape, field.shape, strict=True)):
-            needed = f"one map, h x w, no larger than `pixel_map` ({check.shape(field)}), or have `cells`"
-            raise ValueError(f"`coarse` must be {needed}; got {check.shape(values)}.")
-        (h, w), (height, width) = values.shape, field.shape
-        partition = Grid((h, w), (height, width), field.device)
-    else:
-        labels = check.labels("cells", cells, size=field.shape).cpu()
-        if values.ndim != 1:
-            raise ValueError(f"`coarse` must hold one value per cell, (K,), beside `cells`; got {check.shape(values)}.")
-        if (last := int(labels.max())) >= len(values):
-            raise ValueError(f"`cells` must be labels 0 to {len(values) - 1}, one per value of `coarse`; got {last}.")
-        partition = Labels(labels, len(values))
     check.finite("coarse", values)
+    if values.ndim != (2 if cells is None else 1):
+        raise ValueError(f"`coarse` must be one map (h, w), or (K,) beside `cells`; got {check.shape(values)}.")
+    cells = cells.cpu() if isinstance(cells, Tensor) else cells
+    partition, _ = partition_of(values, field, cells, "pixel_map")
     wanted = values.flatten() * (partition.sizes if coarse_is == "density" else 1)
     return partition.total(field[None])[0], wanted, partition
 

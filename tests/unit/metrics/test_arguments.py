@@ -147,7 +147,7 @@ QUANTUS = {"compat": "quantus"}
         ([metrics.cell_auroc], {"least": 1.5}, TypeError, "least"),
         ([metrics.seam_energy], {"segments": np.eye(4)}, TypeError, "segments"),
         ([metrics.seam_energy], {"segments": np.ones((1, 4), int)}, ValueError, "segments"),
-        (MASS, {"coarse": np.ones((5, 5))}, ValueError, "coarse"),
+        (MASS, {"coarse": np.ones((5, 5))}, ValueError, "pixel_map"),
         (MASS, {"coarse": np.ones(2)}, ValueError, "coarse"),
         (MASS, {"coarse": np.full((2, 2), np.nan)}, ValueError, "coarse"),
         (MASS, {"coarse": np.ones((2, 2), dtype=int)}, TypeError, "coarse"),
