@@ -19,6 +19,7 @@ from usu.forward.fills import Fill, apply, filled
 from usu.metrics import quantus_compat
 from usu.metrics.maps import dense_cells, group_means, ranking
 from usu.metrics.passes import Measured, area, cuts, one_target, prepared, walk
+from usu.operator.cells import Labels, rank_within
 from usu.types import Array, NDArray
 
 #: Of deletion and insertion, as functions and in tables: few, because tables have many maps.
@@ -29,17 +30,13 @@ def deletion(
     pixel_map: Array, image: Array, model: Model, target: Target = None, *,
     fill: Fill = "mean", steps: int = STEPS, link: Link = "probability", generator: torch.Generator | int = 0,
 ) -> Measured:  # fmt: skip
-    """Area under g(image without its fraction q of most relevant pixels), q from 0 to 1, by the trapezoid rule.
+    """Area under g(image without its fraction q of most relevant pixels), q = 0, 1/steps, ..., 1; trapezoid rule.
 
-    Args:
-        steps: q = 0, 1/steps, ..., 1, each rounded to a whole number of pixels. The default, 8, is that of the tables:
-            the numbers of 16 or 64 steps are others, so compare equal steps.
+    Compare equal steps, and maps of one image: one that the model is unsure of has a small area whatever the map.
 
     Guarantees:
-        Lower is better. In [0, 1] for probabilities, and not normalised: an image the model is unsure of has a small
-        area whatever the map, so compare maps of one image. Only the order of the pixels matters: any increasing
-        transformation of the map leaves the value as it is. ``steps + 1`` evaluations, one more if ``target`` is None.
-        ``curve`` holds the steps + 1 values.
+        Lower is better, in [0, 1] for probabilities. Only the order of the pixels matters. ``steps + 1`` evaluations,
+        one more if ``target`` is None; ``curve`` holds their values.
 
     >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
     >>> image = torch.tensor([[[1.0, 3.0]]])
@@ -53,10 +50,7 @@ def insertion(
     pixel_map: Array, image: Array, model: Model, target: Target = None, *,
     fill: Fill = "mean", steps: int = STEPS, link: Link = "probability", generator: torch.Generator | int = 0,
 ) -> Measured:  # fmt: skip
-    """Area under g(fill showing the fraction q of most relevant pixels), q from 0 to 1; settings as in `deletion`.
-
-    Guarantees:
-        Higher is better; for the rest those of `deletion`.
+    """Area under g(fill showing the fraction q of most relevant pixels), as in `deletion`; higher is better.
 
     >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
     >>> image = torch.tensor([[[1.0, 3.0]]])
@@ -70,10 +64,7 @@ def curve(
     pixel_map: Array, image: Array, model: Model, target: Target, *, insert: bool, fill: Fill, steps: int = STEPS,
     link: Link = "probability", generator: torch.Generator | int, ends: tuple[float, float] | None = None,
 ) -> Measured:  # fmt: skip
-    """Deletion, or with ``insert`` insertion; ``ends``: g of the image and of its fill, where they are known already.
-
-    ``evaluations`` counts the ends in any case: it is what the metric takes by itself.
-    """
+    """Deletion or insertion. ``ends``: g of the image and of its fill where they are known; they are counted, too."""
     field, asked, image, spent = prepared(pixel_map, image, model, target, link)
     counts, hidden, order = cuts(field.numel(), steps), filled(image, fill), ranking(field, generator)
     values = walk(asked, image, hidden, order, counts if ends is None else counts[1:-1], insert=insert)
@@ -90,11 +81,8 @@ def pixel_flipping(
 ) -> Measured:  # fmt: skip
     """Area under g after 1, 2, ..., n = ``steps`` steps, per step: Σ_k (f_k + f_k+1) / 2 / (n - 1), k from 1 to n - 1.
 
-    Each step fills the next 1/n of the pixels, the most relevant first (Bach et al., 2015). The untouched image is not
-    on the curve; `deletion` has it. Fill None is ``"mean"``, and ``"black"`` with ``compat``.
-
-    Guarantees:
-        Those of `deletion`, but for ``steps`` evaluations (one more if ``target`` is None) and a ``curve`` of as many.
+    Each step fills the next 1/n of the pixels, the most relevant first (Bach et al., 2015): `deletion` without the
+    untouched image, one evaluation less. Fill None is ``"mean"``, and ``"black"`` with ``compat``.
 
     >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
     >>> image = torch.tensor([[[1.0, 3.0]]])
@@ -120,16 +108,12 @@ def irof(
     """Area over the curve f_k / f_0, clipped to [0, 1], k = 0 to K segments removed, the most relevant first.
 
     Iterative removal of features (Rieger and Hansen, 2020): the relevance of a segment is the mean of the map over it.
-
-    Args:
-        segments: what is removed at a time: a grid (rows, columns), or a label map (H, W). None is 14 x 14 blocks (of
-            single pixels along a shorter side), not superpixels: no map is judged by the segments it was made of.
-        link: of something positive; the (log-)odds of a class have no meaningful ratio.
+    ``segments`` is a grid (rows, columns) or a label map (H, W); None is 14 x 14 blocks, not superpixels: no map is
+    judged by the segments it was made of. ``link`` must be of something positive.
 
     Guarantees:
-        Higher is better. In [0, 1], but for ``compat``. Multiplying the map by a positive number or adding one changes
-        nothing. K + 1 evaluations, one more if ``target`` is None; K = 196 with the default on images of at least
-        14 x 14. ``curve`` holds f_0, ..., f_K, neither divided nor clipped.
+        Higher is better. In [0, 1], but for ``compat``. A positive factor on the map or a number added changes nothing.
+        K + 1 evaluations, one more if ``target`` is None. ``curve`` holds f_0, ..., f_K, neither divided nor clipped.
 
     >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
     >>> image = torch.tensor([[[1.0, 3.0]]])
@@ -162,13 +146,11 @@ def half_deletion(
 ) -> Measured:  # fmt: skip
     """drop(top half of every cell filled) - drop(bottom half filled) = g(bottom filled) - g(top filled).
 
-    Both images lose the same number of pixels in every cell, so only what the map says inside of cells plays a part.
-    Of an odd number of pixels the middle one belongs to neither half.
+    Both images lose the same number of pixels in every cell; of an odd number the middle one belongs to neither half.
 
     Guarantees:
-        Higher is better, 0 is chance. In [-1, 1] for probabilities. Only the order inside each cell matters: any
-        increasing transformation of the map, even another one for each cell, leaves the value as it is. 2 evaluations,
-        one more if ``target`` is None. ``curve`` holds g(top filled) and g(bottom filled).
+        Higher is better, 0 is chance, in [-1, 1] for probabilities. Only the order inside each cell matters. 2
+        evaluations, one more if ``target`` is None; ``curve`` holds g(top filled) and g(bottom filled).
 
     >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
     >>> image = torch.tensor([[[1.0, 3.0, 5.0, 5.0]]])
@@ -189,14 +171,9 @@ def halves(field: Tensor, labels: Tensor, count: int, generator: torch.Generator
     >>> halves(field, labels, 2, 0).tolist()
     [[[False, True, False, False]], [[False, False, True, False]]]
     """
-    order, cell = ranking(field, generator), labels.flatten()
-    order = order[cell[order].argsort(stable=True)]  # cell by cell, the most relevant pixel of each first
-    sizes = torch.bincount(cell, minlength=count)
-    place = torch.arange(len(cell)) - (sizes.cumsum(0) - sizes)[cell[order]]
-    size = sizes[cell[order]]
-    result = torch.empty(2, len(cell), dtype=torch.bool)
-    result[:, order] = torch.stack([place < size // 2, place >= size - size // 2])
-    return result.reshape(2, *field.shape)
+    cells = Labels(labels, count)
+    place, size = rank_within(cells, ranking(field, generator)), cells.sizes[labels]
+    return torch.stack([place < size // 2, place >= size - size // 2])
 
 
 def monotonicity_correlation(
@@ -208,16 +185,12 @@ def monotonicity_correlation(
 
     Do pixels with more attribution matter more (Nguyen and Martínez, 2020)? The groups are ``steps`` runs of
     consecutive ranks of |attribution|, of equal size to a pixel; each is filled alone, and stands for its mean
-    |attribution|. Fill None is ``"mean"``, and ``"uniform"`` with ``compat``.
-
-    Args:
-        samples: random fills per group, whose squared changes are averaged; only ``"uniform"`` has more than one.
+    |attribution|. Fill None is ``"mean"``, and with ``compat`` ``"uniform"``, which alone may have several ``samples``.
 
     Guarantees:
-        Higher is better. In [-1, 1]. 0 where no correlation exists, for a constant map or a model that sees no
-        difference (Quantus raises on both). Multiplying the map by any number but 0 changes nothing.
-        ``steps · samples + 1`` evaluations, one more if ``target`` is None. ``curve`` holds the mean squared changes,
-        the group of least attribution first.
+        Higher is better, in [-1, 1]; 0 for a constant map or a model that sees no difference. A factor on the map
+        changes nothing. ``steps · samples + 1`` evaluations, one more if ``target`` is None. ``curve`` holds the mean
+        squared changes, the group of least attribution first.
 
     >>> squares = lambda batch: batch.square().sum((1, 2, 3))[:, None]
     >>> image = torch.tensor([[[1.0, 3.0, 2.0]]])

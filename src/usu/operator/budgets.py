@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.operator.cells import Partition
+from usu.operator.cells import Partition, rank_within
 
 
 @dataclass(frozen=True)
@@ -135,15 +135,7 @@ def at_ceiling(logits: Tensor, cells: Partition, gain: float) -> Tensor:
     rest if and only if n_k <= gain · (m + Σ_{rank >= m} exp(logit - logit_m)). The smallest such m is found by
     bisection, for all cells at once. A logit of inf is full in any case, one of -inf never is.
     """
-    labels = cells.labels().flatten()
-    flat = logits.flatten(1)
-    falling = flat.argsort(1, descending=True)
-    by_cell = labels[falling].argsort(dim=1, stable=True)
-    order = falling.gather(1, by_cell)
-    first = cells.sizes.cumsum(0) - cells.sizes
-    position = torch.arange(flat.shape[1], device=flat.device).expand_as(flat) - first[labels[order]]
-    rank = torch.zeros_like(position).scatter(1, order, position).reshape(logits.shape)
-
+    rank = rank_within(cells, logits.flatten(1).argsort(1, descending=True))
     low = cells.total(logits == torch.inf).long()
     high = cells.sizes.expand_as(low)
     for _ in range(int(cells.sizes.max()).bit_length() + 1):

@@ -237,6 +237,18 @@ def centred(field: Tensor, rate: float | Tensor, cells: Partition, among: Tensor
     return (field - cells.spread(_finite(top))) * rate
 
 
+def rank_within(cells: Partition, order: Tensor) -> Tensor:
+    """The place of each pixel (..., *lattice) among those of its cell, for pixel indices in ``order`` (..., pixels).
+
+    >>> rank_within(Labels(torch.tensor([0, 1, 0, 1]), 2), torch.tensor([3, 2, 1, 0]))
+    tensor([1, 1, 0, 0])
+    """
+    labels, sizes = cells.labels().flatten(), cells.sizes
+    order = order.gather(-1, labels[order].argsort(dim=-1, stable=True))  # cell by cell
+    place = torch.arange(len(labels), device=order.device) - (sizes.cumsum(0) - sizes)[labels[order]]
+    return torch.zeros_like(order).scatter(-1, order, place).reshape(*order.shape[:-1], *cells.lattice)
+
+
 def partition_of(
     coarse: Tensor, field: Tensor, cells: Array | None, name: str = "scores"
 ) -> tuple[Partition, tuple[int, ...]]:
