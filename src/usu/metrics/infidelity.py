@@ -34,19 +34,17 @@ def infidelity(
     """min_β E[(βu - v)²] / E[v²] = 1 - E[uv]² / (E[u²] E[v²]), u_i = Σ of the map in block i, v_i = g - g without it.
 
     Args:
-        blocks: random squares, taken out one at a time; uniform, whatever the cells or segments. Fill None is
-            ``"mean"``, and ``"black"`` with ``compat``.
-        sides: their sides as shares of the image's shorter side, at most 1, equally often; at least one pixel.
+        blocks: random squares, taken out one at a time. Fill None is ``"mean"``, and ``"black"`` with ``compat``.
+        sides: of the squares, as shares of the image's shorter side, equally often; at least one pixel.
         link: logits, because an attribution is a sum and they are what adds up.
         scaling: ``"optimal"`` (None) gives the map the scale that suits it best; ``"raw"`` is E[(u - v)²], which
-            grows with the square of the map: a map divided by its maximum is rewarded for being spiky.
+            rewards a map divided by its maximum for being spiky.
         patch_sizes: sides of Quantus' patches in pixels (``compat`` only); they must divide the image's sides.
 
     Guarantees:
-        Lower is better. Scaling ``"optimal"``: in [0, 1], the same for the map times any number but 0; a map of zeros
-        scores 1, and so does any map where the model's output never changes, because nothing was explained. ``"raw"``
-        and ``compat``: from 0, without bound, not scale-invariant. ``blocks`` + 1 evaluations (``compat``: 1 +
-        Σ_p H·W / p²), one more if ``target`` is None. ``curve`` is (n, 2): u and v of every block.
+        Lower is better. ``"optimal"``: in [0, 1], whatever the scale; 1 for a map of zeros, and where the output never
+        changes. ``"raw"`` and ``compat``: without bound, not scale-invariant. ``blocks`` + 1 evaluations (``compat``:
+        1 + Σ_p H·W / p²), one more if ``target`` is None. ``curve`` is (n, 2): u and v of every block.
 
     >>> total = lambda batch: batch.sum((1, 2, 3))[:, None]
     >>> image = torch.rand(1, 8, 8)
@@ -95,7 +93,7 @@ class Blocks:
 def random_blocks(
     size: tuple[int, int], count: int, *, sides: Sequence[float] = SIDES, generator: torch.Generator
 ) -> Blocks:
-    """``count`` blocks inside an image of ``size`` (H, W): each side equally often (in turns), positions uniform."""
+    """``count`` blocks inside an image of ``size`` (H, W): each side equally often, positions uniform."""
     check.whole_number("blocks", count, least=1)
     if not sides:
         raise ValueError("`sides` must name at least one size; got none.")
@@ -125,11 +123,7 @@ def block_changes(
     image: Array, model: Model, target: Target = None, *, blocks: int = 200, sides: Sequence[float] = SIDES,
     fill: Fill = "mean", link: Link = "logit", generator: torch.Generator | int = 0,
 ) -> BlockChanges:  # fmt: skip
-    """Ask the model about random blocks, once for all maps of an image; settings as in `infidelity`.
-
-    Guarantees:
-        ``blocks`` + 1 evaluations, one more if ``target`` is None.
-    """
+    """Ask the model about random blocks, once for all maps of an image; settings and cost as in `infidelity`."""
     asked, image, spent = aimed(model, target, image, link)
     size = int(image.shape[-2]), int(image.shape[-1])
     drawn = random_blocks(size, blocks, sides=sides, generator=check.generator("generator", generator))

@@ -16,13 +16,11 @@ from usu.types import Array
 
 
 def concentration(pixel_map: Array, truth: Array) -> float:
-    """Σ_{x in T} |Ã(x)| / Σ_x |Ã(x)|: the share of the map's mass inside the object, of either sign.
-
-    The paper's "attribution concentration", which it does not write down.
+    """Σ_{x in T} |Ã(x)| / Σ_x |Ã(x)|: the share of the map's mass inside the object (the paper gives no formula).
 
     Guarantees:
-        In [0, 1], higher is better. The scale of the map changes nothing, nor does its sign; adding a constant does. A
-        constant map gets the area share, a permuted one gets it on average, and so does a map of zeros.
+        In [0, 1], higher is better. Neither scale nor sign of the map matters. A constant map and one of zeros get the
+        area share, a permuted one gets it on average.
 
     >>> concentration(np.array([[3.0, -3.0, 2.0]]), np.array([[1, 1, 0]]))
     0.75
@@ -35,9 +33,8 @@ def energy_in_mask(pixel_map: Array, truth: Array) -> float:
     """Σ_{x in T} max(0, Ã(x)) / Σ_x max(0, Ã(x)): the energy-based pointing game (Wang et al. 2020).
 
     Guarantees:
-        In [0, 1], higher is better. A positive factor on the map changes nothing; adding a constant does. A permuted
-        map gets the area share on average, a map that is nowhere positive gets it, too. On a non-negative map this is
-        `concentration`.
+        In [0, 1], higher is better. A positive factor changes nothing. A map that is nowhere positive gets the area
+        share, a permuted one gets it on average. On a non-negative map this is `concentration`.
 
     >>> energy_in_mask(np.array([[3.0, -3.0, 1.0]]), np.array([[1, 1, 0]]))
     0.75
@@ -49,12 +46,11 @@ def energy_in_mask(pixel_map: Array, truth: Array) -> float:
 def pointing_game(pixel_map: Array, truth: Array, *, tolerance: float = 0) -> float:
     """P(x in T) for x drawn from the pixels of the highest value: 1 is a hit, 0 a miss (Zhang et al. 2016).
 
-    Args:
-        tolerance: a pixel at most this far from the object, between centres, is a hit too; 15 in the original game.
+    A pixel at most ``tolerance`` from the object, between centres, is a hit too; 15 in the original game.
 
     Guarantees:
-        In [0, 1], higher is better. Several highest pixels count by the share of them that hits: a constant map gets
-        the area share. Any increasing function of the map changes nothing.
+        In [0, 1], higher is better. Any increasing function of the map changes nothing; a constant map gets the area
+        share.
 
     >>> pointing_game(np.array([[5.0, 5.0, 1.0]]), np.array([[0, 1, 0]]))  # one of two
     0.5
@@ -73,8 +69,8 @@ def iou(pixel_map: Array, truth: Array) -> float:
     The best threshold is chosen with the truth in hand: an upper bound on what a user who must guess it gets.
 
     Guarantees:
-        In [area share, 1], higher is better; the lowest threshold takes everything, so a constant map gets the area
-        share and a permuted map little more. Any increasing function of the map changes nothing. One sort.
+        In [area share, 1], higher is better; a permuted map gets little more than the area share. Any increasing
+        function of the map changes nothing.
 
     >>> iou(np.array([[4.0, 3.0, 2.0, 1.0]]), np.array([[1, 0, 1, 0]]))  # {4, 3, 2} holds both, and one too many
     0.6666666666666666
@@ -93,7 +89,7 @@ def area_iou(pixel_map: Array, truth: Array, *, generator: torch.Generator | int
 
     Guarantees:
         In [0, 1], higher is better; with p the area share, a random order gets about p / (2 - p). Any increasing
-        function of the map changes nothing. One sort.
+        function of the map changes nothing.
 
     >>> area_iou(np.array([[4.0, 3.0, 2.0, 1.0]]), np.array([[1, 0, 1, 0]]))  # {4, 3} holds one of two
     0.3333333333333333
@@ -108,15 +104,11 @@ def cell_auroc(pixel_map: Array, truth: Array, cells: Array | tuple[int, int], *
     """P(Ã(x) > Ã(y)) + ½ P(Ã(x) = Ã(y)) for x inside and y outside the object, both in one cell.
 
     The coarse map is one number per cell, so it cannot help: what is measured is how the number was shared. The pairs
-    of all cells count alike, which is the mean of the AUROC of each cell weighted by its number of pairs.
-
-    Args:
-        least: only cells with at least this many pixels on either side count; NaN where there is none.
+    of all cells count alike. Only cells with ``least`` pixels on either side count; NaN where there is none.
 
     Guarantees:
-        In [0, 1], higher is better, 0.5 is chance: exactly for nearest-neighbour and any map that is constant in every
-        cell, on average for pixels permuted within cells. An increasing function, and another one for each cell,
-        changes nothing.
+        In [0, 1], higher is better, 0.5 is chance: exactly for a map that is constant in every cell, on average for
+        pixels permuted within cells. An increasing function, even another one for each cell, changes nothing.
 
     >>> pixel_map = np.array([[2.0, 1.0, 9.0, 9.0]])
     >>> cell_auroc(pixel_map, np.array([[1, 0, 1, 0]]), (1, 2))  # right on the left, tied on the right

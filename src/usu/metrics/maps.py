@@ -101,8 +101,7 @@ def quantile_match(pixel_map: ArrayT, like: Array, *, generator: torch.Generator
 
     Guarantees:
         Exactly the values of ``like`` in its dtype, in the library and on the device of ``pixel_map``. A higher pixel
-        never comes out lower. Matching twice is matching once, bit for bit and for any seed. Any increasing function
-        of the map changes nothing. No evaluations; two sorts.
+        never comes out lower. Matching twice is matching once. Any increasing function of the map changes nothing.
 
     >>> quantile_match(np.array([[0.1, 0.9, 0.4]]), np.array([[7.0, 5.0, 6.0]]))
     array([[5., 7., 6.]])

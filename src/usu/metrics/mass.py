@@ -31,8 +31,7 @@ def mass_error(
     """max_k |Σ_{x in cell k} Ã(x) - M_k| / |M_k|; a cell of no mass is measured against the mean of |M|.
 
     Guarantees:
-        At least 0, lower is better; 0 is D1. A coarse map of zeros gives 0 for a map without mass in any cell and
-        infinity for others.
+        At least 0, lower is better; 0 is D1. A coarse map of zeros gives 0 or infinity.
 
     >>> mass_error(np.array([[1.0, 3.0, 5.0, 6.0]]), np.array([[2.0, 5.0]]))  # 4 of 4, and 11 of 10
     0.1
@@ -47,11 +46,9 @@ def moved_mass(
 ) -> float:
     """½ Σ_k |Σ_{x in cell k} Ã(x) - M_k| / Σ_k |M_k|: the share of the mass that sits in another cell than before.
 
-    Half, because mass that moved is missing in one cell and too much in another.
-
     Guarantees:
         At least 0, lower is better; 0 is D1. At most 1 for non-negative maps of equal total. A coarse map of zeros
-        gives 0 for a map without mass in any cell and infinity for others.
+        gives 0 or infinity.
 
     >>> moved_mass(np.array([[1.0, 2.0, 5.0, 6.0]]), np.array([[2.0, 5.0]]))  # 1 of 14 crossed the border
     0.07142857142857142
@@ -66,9 +63,8 @@ def largest_gain(
     """max_x |Ã(x)| / |a_k| for x in cell k: the largest density beside that of its own cell.
 
     Guarantees:
-        At least 0; at least 1 for a map that satisfies D1, where 1 is nearest-neighbour, and at most the pixels of the
-        largest cell if no pixel goes against its cell's sign. A large number means that a stray pixel can take a cell.
-        Cells below a millionth of the largest density are left out; if that is all of them, 0.
+        At least 1 for a map that satisfies D1, where 1 is nearest-neighbour, and at most the pixels of the largest cell
+        if no pixel goes against its cell's sign. Cells below a millionth of the largest density are left out; 0 if all.
 
     >>> largest_gain(np.array([[1.0, 3.0, 5.0, 5.0]]), np.array([[2.0, 5.0]]))  # 3 where the cell has 2
     1.5
@@ -81,10 +77,7 @@ def largest_gain(
 
 
 def seam_energy(pixel_map: Array, cells: Array | tuple[int, int], segments: Array) -> float:
-    """mean (Ã(x) - Ã(y))² / mean Ã² over neighbours x, y of two cells and one segment.
-
-    Neighbours stand side by side or one above the other. Where a segment ends a jump is welcome; inside it, at the
-    border of two cells, it shows the grid.
+    """mean (Ã(x) - Ã(y))² / mean Ã² over 4-neighbours x, y of two cells and one segment: jumps that show the grid.
 
     Guarantees:
         At least 0, lower is better; 0 where no segment crosses a cell's border, and for a map of zeros. The scale of
@@ -110,9 +103,8 @@ def sparseness(pixel_map: Array, *, compat: Literal["quantus"] | None = None) ->
     """G = Σ_i (2i - n - 1) a_i / (n Σ_i a_i), the Gini index of the sorted magnitudes a_1 ≤ ... ≤ a_n of |Ã|.
 
     Guarantees:
-        In [0, 1 - 1/n], where 0 is a constant map and 1 - 1/n a single pixel. Higher is sparser, which says nothing
-        about right or wrong. The scale and the sign of the map change nothing; nor does the order of its pixels, so a
-        permuted map gets the same. A map of zeros gets 0.
+        In [0, 1 - 1/n], where 0 is a constant map (or zeros) and 1 - 1/n a single pixel. Higher is sparser, which says
+        nothing about right or wrong. Neither scale nor sign of the map matters, nor the order of its pixels.
 
     >>> sparseness(np.array([[0.0, 0.0, 0.0, 7.0]]))
     0.75
@@ -160,10 +152,7 @@ def alpha_beta_errors(pixel_map: Array, truth: Array) -> ErrorMaps:
 
 
 def mass_imbalance(pixel_map: Array, truth: Array, cells: Array | tuple[int, int]) -> MassImbalance:
-    """Δ⁻_k = max(0, Σ A* - Σ Ã) and Δ⁺_k = max(0, Σ Ã - Σ A*) over each cell, (..., K).
-
-    Args:
-        cells: integer labels over the lattice (any number of dimensions), or a grid (h, w).
+    """Δ⁻_k = max(0, Σ A* - Σ Ã) and Δ⁺_k = max(0, Σ Ã - Σ A*) over each cell, (..., K); any lattice, or a grid (h, w).
 
     Guarantees:
         For non-negative maps Σ α ≥ Δ⁺ and Σ β ≥ Δ⁻ in every cell; both vanish for a map that satisfies D1 when the

@@ -34,19 +34,13 @@ def road(
 ) -> Measured:  # fmt: skip
     """mean_p (g without the p % least relevant - g without the p % most relevant) / 2, holes filled by `noisy_linear`.
 
-    The half is that of ROADCombined of pytorch-grad-cam, so that numbers can be compared.
-
-    Args:
-        percentages: of the pixels that are removed, each from the whole image, above 0 and below 100.
-        order: ``"most"`` and ``"least"`` give the mean of g over the percentages when the most (least) relevant pixels
-            are removed; pytorch-grad-cam's numbers are these less g(image), and its percentiles are what stays.
-        noise: as in `noisy_linear`; ``generator`` draws it.
+    The half is that of ROADCombined of pytorch-grad-cam, so that numbers can be compared. The orders ``"most"`` and
+    ``"least"`` give the mean of g when the most (least) relevant pixels go; its numbers are these less g(image).
 
     Guarantees:
         ``"both"`` and ``"least"``: higher is better; ``"most"``: lower is better. For probabilities in [-1/2, 1/2] and
-        [0, 1]. Only the order of the pixels matters: any increasing transformation of the map leaves the value as it
-        is. One evaluation per percentage, two for ``"both"``; one more if ``target`` is None. ``curve`` holds g per
-        percentage: (n,), or (2, n) with the most relevant first.
+        [0, 1]. Only the order of the pixels matters. One evaluation per percentage, two for ``"both"``; one more if
+        ``target`` is None. ``curve`` holds g per percentage: (n,), or (2, n) with the most relevant first.
 
     >>> brightest = lambda batch: batch.amax((1, 2, 3))[:, None]
     >>> image = torch.tensor([[[0.0, 0.0, 0.0, 1.0]]])
