@@ -55,18 +55,20 @@ class _Auditor:
         self.arguments = _arguments(upsampler)
         self.rng = rng
         self.declared: frozenset[Guarantee] = frozenset(getattr(upsampler, "guarantees", ()))
-        self.divisible_total = 0.0
-        self.wrong: list[float] = []
+        self.seen: list[tuple[NDArray, Trial]] = []
 
     def run(self, coarse: NDArray, scores: NDArray) -> NDArray:
         """One call, checked."""
-        given = (coarse.copy(), scores.copy(), scores.copy())
-        result = np.asarray(check.as_numpy(self.upsampler(*given[: self.arguments])), dtype=np.float64)
+        result = self._called(self.upsampler, coarse, scores)
         if result.shape != scores.shape:
             raise ValueError(f"`upsampler` must return a map of the picture's size {scores.shape}; got {result.shape}.")
         if not np.isfinite(result).all():
             raise ValueError("`upsampler` must return finite values; got NaN or infinity.")
         return result
+
+    def _called(self, asked: Callable[..., Any], coarse: NDArray, scores: NDArray) -> NDArray:
+        given = (coarse.copy(), scores.copy(), scores.copy())
+        return np.asarray(check.as_numpy(asked(*given[: self.arguments])), dtype=np.float64)
 
     def violation(self, guarantee: Guarantee, trial: Trial, result: NDArray) -> float:
         """How badly one map shows one guarantee violated; NaN where the question does not apply."""
@@ -74,10 +76,8 @@ class _Auditor:
             case "D1":
                 return metrics.mass_error(result, trial.coarse)
             case "D1-G" if "D1-G" in self.declared:
-                given = (trial.coarse, trial.scores, trial.scores)
-                budgets = self.upsampler.budgets(*given[: self.arguments])  # type: ignore[attr-defined]
-                wanted = np.asarray(budgets, dtype=float).ravel()
-                return metrics.mass_error(result, wanted, cells=trial.labels, coarse_is="mass")
+                budgets = self._called(self.upsampler.budgets, trial.coarse, trial.scores).ravel()  # type: ignore[attr-defined]
+                return metrics.mass_error(result, budgets, cells=trial.labels, coarse_is="mass")
             case "mass":
                 return measures.total_mass_error(result, trial)
             case "D2":
@@ -94,9 +94,7 @@ class _Auditor:
         worst: dict[Guarantee, tuple[float, Trial | None, NDArray | None]] = dict.fromkeys(GUARANTEES, nothing)
         for trial in trials(count, self.rng):
             result = self.run(trial.coarse, trial.scores)
-            if trial.divisible:
-                self.divisible_total = max(self.divisible_total, measures.total_mass_error(result, trial))
-            self.wrong.append(measures.wrong_pairs(result, trial))
+            self.seen.append((result, trial))
             for guarantee in GUARANTEES:
                 value = self.violation(guarantee, trial, result)
                 if value > worst[guarantee][0] or np.isnan(worst[guarantee][0]):
@@ -121,19 +119,20 @@ class _Auditor:
         """The numbers that are no promise: means over maps of the usual size, the same maps for every upsampler."""
         rng = np.random.default_rng(seed)
         moved: dict[str, list[float]] = {"smooth": [], "rectified": []}
-        seams, gains, sensitivities = [], [], []
+        others = []
         for kind, shares in moved.items():
             for _ in range(8):
                 trial = Trial(coarse_map(kind, (7, 7), rng), score_field("segments", (224, 224), rng), kind)
                 result = self.run(trial.coarse, trial.scores)
                 shares.append(metrics.moved_mass(result, trial.coarse))
                 if kind == "smooth":
-                    seams.append(measures.seam_energy(result, trial))
-                    gains.append(metrics.largest_gain(result, trial.coarse))
-                    sensitivities.append(measures.coarse_sensitivity(self.run, trial, rng))
-        each = (moved["smooth"], moved["rectified"], self.wrong, seams, sensitivities)
+                    gain, seams = metrics.largest_gain(result, trial.coarse), measures.seam_energy(result, trial)
+                    others.append((gain, seams, measures.coarse_sensitivity(self.run, trial, rng)))
+        totals = [measures.total_mass_error(result, trial) for result, trial in self.seen if trial.divisible]
+        gains, *rest = zip(*others, strict=True)
+        each = (moved["smooth"], moved["rectified"], [measures.wrong_pairs(*pair) for pair in self.seen], *rest)
         smooth, rectified, wrong, seam, sensitivity = (float(np.mean(values)) for values in each)
-        return Profile(smooth, rectified, self.divisible_total, wrong, seam, float(max(gains)), sensitivity)
+        return Profile(smooth, rectified, max(totals, default=0.0), wrong, seam, float(max(gains)), sensitivity)
 
 
 def _arguments(upsampler: Callable[..., Any]) -> int:

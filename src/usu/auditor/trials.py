@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import cycle, islice
 
 import numpy as np
 import torch
 
-from usu.operator.cells import Grid
+from usu.operator.cells import grid_on
 from usu.types import NDArray
 
 COARSE_KINDS = ("smooth", "rectified", "impulse", "signed", "negative")
@@ -25,12 +26,10 @@ class Trial:
     scores: NDArray
     about: str
 
-    @property
+    @cached_property
     def labels(self) -> NDArray:
         """The cell of each pixel."""
-        height, width = self.scores.shape
-        rows, columns = self.coarse.shape
-        return Grid((rows, columns), (height, width), torch.device("cpu")).labels().numpy()
+        return grid_on("scores", self.scores.shape, torch.from_numpy(self.coarse)).labels().numpy()
 
     @property
     def divisible(self) -> bool:
