@@ -111,11 +111,7 @@ def patch_changes(
     image: Array, model: Model, target: Target = None, *, patch_sizes: Sequence[int] = (4,), fill: object = "black",
     link: Link = "logit",
 ) -> PatchChanges:  # fmt: skip
-    """Ask the model Quantus' questions, once for all maps of an image.
-
-    Guarantees:
-        1 + Σ_p H·W / p² evaluations, one more if ``target`` is None.
-    """
+    """Ask the model Quantus' questions, once for all maps of an image; 1 + Σ_p H·W / p² evaluations."""
     asked, image, spent = aimed(model, target, image, link)
     height, width = int(image.shape[-2]), int(image.shape[-1])
     if not patch_sizes:
@@ -151,10 +147,7 @@ def infidelity(pixel_map: Array, changes: PatchChanges) -> Measured:
 
 
 def falling_means(pixels: Tensor, gone: Tensor, size: int) -> Tensor:
-    """(n,): what "mean" fills with, step by step: the mean of the image whose earlier values are filled.
-
-    ``gone``: the sum of the values that go in each step, ``size`` of them.
-    """
+    """(n,): what "mean" fills with, step by step, when in each step ``size`` values of sum ``gone`` go."""
     total, levels = float(pixels.sum()), []
     for lost in gone.tolist():
         levels.append(total / pixels.numel())

@@ -18,12 +18,10 @@ class SoftIWMR:
 
     M̃_k = M_total · Λ(λ_k) c_k / Σ_j Λ(λ_j) c_j with Λ(λ) = exp(λ / temperature) and λ_k the cell's importance.
 
-    - ``prior="area"`` (the paper): c_k = pixels of the cell. The coarse map enters only through its total: two maps
-      of equal total give the same output.
+    - ``prior="area"`` (the paper): c_k = pixels of the cell; two coarse maps of equal total give the same output.
     - ``prior="mass"``: c_k = M_k. Equal importances then give M̃_k = M_k.
     - ``importance="max"`` (the paper): λ_k = the highest score in the cell. ``"logmeanexp"``: its smooth form,
-      temperature · log mean exp(Φ / temperature); with the area prior and one temperature for both it is a single
-      softmax over the whole lattice, so no seams.
+      temperature · log mean exp(Φ / temperature); with the area prior a single softmax over the lattice, so no seams.
 
     Positive and negative mass are budgeted separately; a total of zero gives zeros.
 
@@ -62,9 +60,8 @@ class SoftPrior:
 
     Ã = M_total · p^exponent · φ(Φ) / Σ_lattice p^exponent · φ(Φ), with p = b + floor · max b.
 
-    b is ``base`` if given (a smooth one leaves no seams), else the coarse map itself. An exponent of 0 is the scores
-    alone; an exponent of 1, no floor and a high temperature give b back. ``floor`` keeps places alive where the
-    coarse map is zero. Not in the paper.
+    b is ``base`` if given (a smooth one leaves no seams), else the coarse map; ``floor`` keeps places alive where that
+    is zero. An exponent of 0 is the scores alone. Not in the paper.
 
     Guarantees: mass. Cells do not keep theirs.
     """

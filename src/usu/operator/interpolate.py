@@ -30,15 +30,12 @@ _LOBES = 3
 def interpolate(coarse: ArrayT, size: Sequence[int], mode: Mode = "bilinear") -> ArrayT:
     """Read every pixel off the coarse map with a fixed kernel: Ã(x) = Σ_k K(x, k) · a_k.
 
-    Pixel i has its centre at (i + 0.5) · h / H of the coarse map, whose own centres are at k + 0.5.
-
     Args:
         coarse: (..., h, w).
         size: (H, W), not necessarily multiples of h and w. Smaller sizes are allowed: ``nearest`` then drops cells,
             ``bilinear`` and ``bicubic`` sample without smoothing, ``lanczos3`` widens its kernel.
-        mode: ``"nearest"`` (the value of the pixel's cell, in exact integer arithmetic), ``"bilinear"``,
-            ``"bicubic"`` (torch's kernels, a = -0.75) or ``"lanczos3"`` (Pillow's: windows cut at the border, weights
-            made to add up to one).
+        mode: ``"nearest"`` (the value of the pixel's cell, exactly), ``"bilinear"`` and ``"bicubic"`` (torch's, pixel
+            centres aligned) or ``"lanczos3"`` (Pillow's: windows cut at the border, weights that add up to one).
 
     Returns:
         (..., H, W) in the library, dtype and device of ``coarse``; differentiable.
@@ -117,15 +114,9 @@ RADII_PER_SIDE = 28
 def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, eps: float = 1e-3) -> ArrayT:
     """The bilinear map, made locally linear in the picture (He, Sun and Tang 2010): Ã = mean(a) · I + mean(b).
 
-    In every window, (a, b) = argmin Σ (a · I + b - p)² + eps · |a|² with p the bilinear map and I the picture.
-
-    Args:
-        coarse: (..., h, w).
-        picture: H x W, or H x W x 3 (the colour version, with its 3 x 3 covariances); in [0, 1].
-        radius: windows are (2 · radius + 1)² pixels, cut at the border; None: half a cell.
-        eps: variance of the picture below which a window counts as flat.
-
-    Guarantees: none.
+    In every window, (a, b) = argmin Σ (a · I + b - p)² + eps · |a|² with p the bilinear map and I the picture, H x W or
+    H x W x 3 in [0, 1]. Windows are (2 · radius + 1)² pixels, cut at the border; None is half a cell. Below a variance
+    of ``eps`` a window counts as flat. Guarantees: none.
 
     >>> flat = torch.full((4, 4), 0.5)
     >>> guided_filter(torch.full((2, 2), 3.0), flat)[0]
@@ -157,7 +148,6 @@ def _guided(values: Tensor, guide: Tensor, radius: int, eps: float = 1e-3) -> Te
 def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) -> Tensor:
     """Scores (T, H, W) whose edges are the picture's: a guided filter, and each field back to [0, 1].
 
-    Segments cut where they must; inside of one, pixels that look like an important neighbour are more important.
     ``stretch``: to all of [0, 1]; False only cuts off what the filter brought beyond.
 
     >>> picture = torch.tensor([[0.0, 1.0, 1.0, 1.0]])[..., None].expand(1, 4, 3).numpy()

@@ -50,10 +50,7 @@ def paired_d(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def win_rate(a: ArrayLike, b: ArrayLike) -> float:
-    """Share of pictures on which a is larger; ties count half: mean of [a > b] + [a = b]/2.
-
-    Guarantees:
-        In [0, 1]; the rates of (a, b) and (b, a) add up to 1.
+    """Share of pictures on which a is larger, ties count half: mean of [a > b] + [a = b]/2, in [0, 1].
 
     >>> win_rate([3, 3, 1, 1], [2, 2, 2, 1])
     0.625

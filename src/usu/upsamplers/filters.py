@@ -18,9 +18,8 @@ from usu.types import Array, ArrayT
 def mass_corrected(pixel_map: ArrayT, coarse: Array) -> ArrayT:
     """Give every cell its mass back, keeping the map's shape inside it: Ã(x) = M_k · b(x) / Σ_{y in cell} b(y).
 
-    Dasymetric mapping without semantics (Tobler, 1979). b is the part of the map that has the sign of M_k, so no pixel
-    ends with a sign its cell does not have. A cell of mass where b is zero throughout is filled evenly; a cell without
-    mass becomes zero.
+    Dasymetric mapping without semantics (Tobler, 1979). b is the part of the map that has the sign of M_k; a cell of
+    mass where that is zero throughout is filled evenly.
 
     Guarantees:
         D1 and total mass, for maps of any sign, to 1e-6 relative in float32. Nothing else: b may look anywhere.
@@ -42,14 +41,8 @@ def joint_bilateral(
 ) -> ArrayT:
     """An average of the coarse values near a pixel in place and in colour (Kopf et al. 2007).
 
-    Ã(x) ∝ Σ_k a_k · exp(-|x↓ - k|² / 2 sigma_space²) · exp(-|I(x) - Ī_k|² / 2 sigma_range²), Ī_k the cell's mean.
-
-    Args:
-        sigma_space: in coarse pixels.
-        sigma_range: in intensities.
-        reach: the (2 · reach + 1)² cells around the pixel's own are looked at.
-
-    Guarantees: none.
+    Ã(x) ∝ Σ_k a_k · exp(-|x↓ - k|² / 2 sigma_space²) · exp(-|I(x) - Ī_k|² / 2 sigma_range²), Ī_k the cell's mean, over
+    the (2 · reach + 1)² cells around the pixel's own; sigma_space in coarse pixels. Guarantees: none.
 
     >>> picture = torch.tensor([[0.0, 1.0, 1.0, 1.0]])  # the second pixel looks like the right cell
     >>> joint_bilateral(torch.tensor([[0.0, 8.0]]), picture).round()
@@ -94,12 +87,7 @@ def joint_bilateral(
 def segment_pooled(
     coarse: ArrayT, picture: Array, *, segments: Array | None = None, count: int = 200, compactness: float = 10.0
 ) -> ArrayT:
-    """The bilinear map, averaged over each segment of the picture.
-
-    Args:
-        segments: an integer label per pixel, H x W; None: SLIC superpixels of the picture.
-        count: about how many superpixels.
-        compactness: of the superpixels; higher is more square.
+    """The bilinear map, averaged over each segment of the picture: labels H x W, or about ``count`` SLIC superpixels.
 
     Guarantees: none. The total is bilinear's.
 
