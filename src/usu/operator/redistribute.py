@@ -123,12 +123,12 @@ class _Problem:
         partition, batch = partition_of(values, field, cells)
         lattice = partition.lattice
         try:
-            shape = torch.broadcast_shapes((*batch, *lattice), field.shape)
+            lead = tuple(torch.broadcast_shapes(batch, field.shape[: field.ndim - len(lattice)]))
         except RuntimeError:
             raise ValueError(
                 f"`scores` must broadcast with `coarse` ({check.shape(values)}) in front; got {check.shape(field)}."
             ) from None
-        lead = tuple(shape[: len(shape) - len(lattice)])
+        shape = (*lead, *lattice)
         dtype = torch.promote_types(torch.promote_types(values.dtype, field.dtype), torch.float32)
         mass = values.double().flatten(len(batch)).expand(*lead, -1).reshape(prod(lead), -1)
         if coarse_is == "density":
