@@ -16,8 +16,7 @@ from usu.app.views import OWN, Look
 from usu.models.pictures import place
 from usu.pipeline.halves import mass_error_of
 from usu.pipeline.stability import certainty_of
-from usu.results import Explanation, Upsampled
-from usu.results.files import versions
+from usu.results import Explanation, Upsampled, versions
 from usu.types import NDArray
 
 
