@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Door:
         secure: whether browsers reach it by https.
     """
 
-    hosts: tuple[str, ...] = _LOOPBACK
+    hosts: tuple[str, ...] = LOOPBACK
     token: str | None = None
     frames: tuple[str, ...] = ()
     secure: bool = False
