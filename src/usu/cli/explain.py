@@ -57,14 +57,14 @@ def explain(
     an interrupted run goes on where it was. Nothing is overwritten. Ctrl-C keeps the map at work as it stands, with its
     stability; twice ends at once.
     """
+    run.need("matplotlib", "plot", "The panel of every picture")
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"`--out` must be a folder; got {out}, which is a file.")
     from usu.errors import UsuError, UsuWarning
     from usu.models import load, resolve_target
     from usu.models.pictures import find
     from usu.pipeline import explain as explained
 
-    run.need("matplotlib", "plot", "The panel of every picture")
-    if out.exists() and not out.is_dir():
-        raise NotADirectoryError(f"`--out` must be a folder; got {out}, which is a file.")
     settings = run.settings_from(
         preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed, engine=engine
     )

@@ -141,7 +141,7 @@ def animation(explanation: Explanation, path: str | Path) -> Path:
     """A GIF from the coarse map over the bilinear one to the pixel map; over what the model sees, on one scale."""
     from PIL import Image
 
-    picture, coarse = explanation.picture, flat(explanation.coarse)[0]
+    picture, coarse = explanation.picture, first(explanation.coarse)
     size = (picture.shape[0], picture.shape[1])
     maps = [*(interpolate(coarse, size, mode) for mode in ("nearest", "bilinear")), explanation.first_map]
     steps = [shares(field) for field in maps]
@@ -203,6 +203,11 @@ def flat(values: Array) -> NDArray:
     return plain.reshape(-1, *plain.shape[-2:])
 
 
+def first(maps: NDArray) -> NDArray:
+    """Of one map, or one for each target, the first."""
+    return maps if maps.ndim == 2 else maps[0]
+
+
 def comparison(
     picture: NDArray, maps: Mapping[str, tuple[NDArray, str]], *, coarse: NDArray, heading: str = "", dark: bool = False
 ) -> Any:
@@ -234,7 +239,7 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Any:
         heading += f"\nNo evidence for the target; shown instead: {explanation.instead}"
     if len(explanation.labels) > 1:
         return figure(_classes(explanation), columns=len(explanation.labels) + 1, heading=heading, dark=dark)
-    coarse = flat(explanation.coarse)[0]
+    coarse = first(explanation.coarse)
     layer = f", layer {explanation.source.layer}" if explanation.source.layer else ""
     panels = [
         Panel("what the model sees", picture=picture, note=_size(picture)),
@@ -248,7 +253,7 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Any:
             Panel(f"scores, depth {depth}", as_numpy(field)[0], scale=SCORE_SCALE),
         ]
     if result.stderr is not None:
-        unit = shares(flat(result.stderr)[0], explanation.first_map)
+        unit = shares(first(result.stderr), explanation.first_map)
         panels.append(Panel("standard error", unit, scale=scale_of([unit])))
     return figure(panels, columns=3 if len(panels) == 6 else 4, heading=heading, dark=dark)
 

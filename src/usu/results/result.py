@@ -160,7 +160,7 @@ class Explanation:
     @property
     def first_map(self) -> NDArray:
         """The map of the first target, for pictures of one map."""
-        return np.asarray(figures.flat(self.pixel_map)[0])
+        return figures.first(self.pixel_map)
 
     def on_original(self) -> tuple[NDArray, NDArray]:
         """The file's own picture and the first map placed on it; outside of what the model saw the map is NaN."""
@@ -174,7 +174,8 @@ class Explanation:
 
     def panels(self) -> list[Panel]:
         """The map of each class over the file's own picture."""
-        placed = [self._placed(field) for field in figures.flat(self.pixel_map)]
+        maps = self.pixel_map if self.pixel_map.ndim == 3 else self.pixel_map[None]
+        placed = [self._placed(field) for field in maps]
         return [Panel(name, field, picture) for name, (picture, field) in zip(self.names, placed, strict=True)]
 
     def _placed(self, field: NDArray) -> tuple[NDArray, NDArray]:
