@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from usu.refine import merge as merge
     from usu.refine.fields import heterogeneity as heterogeneity
     from usu.refine.fields import mixing as mixing
-    from usu.results import Contrast as Contrast
     from usu.results import Explanation as Explanation
-    from usu.results import Region as Region
     from usu.results import Upsampled as Upsampled
     from usu.results import load as load
+    from usu.results.contrast import Contrast as Contrast
     from usu.results.contrast import contrast as contrast
+    from usu.results.region import Region as Region
     from usu.settings import PRESETS as PRESETS
     from usu.settings import Settings as Settings
     from usu.sources import CoarseMap as CoarseMap
@@ -66,7 +66,9 @@ _FROM = {
     "usu.operator.redistribute": "cell_budgets redistribute",
     "usu.pipeline": "Sanity explain explain_many sanity upsample",
     "usu.refine": "StopReason boundary_segments heterogeneity merge mixing",
-    "usu.results": "Contrast Explanation Region Upsampled contrast load",
+    "usu.results": "Explanation Upsampled load",
+    "usu.results.contrast": "Contrast contrast",
+    "usu.results.region": "Region",
     "usu.settings": "PRESETS Settings",
     "usu.sources": "CoarseMap attention_rollout gradcam gradient_attention hirescam layercam reshape_transform",
 }

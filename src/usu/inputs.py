@@ -15,7 +15,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu._checks import as_numpy
 from usu.models import Loaded
-from usu.models.known import Known
+from usu.models.libraries import Known
 from usu.models.pictures import Geometry, Picture, as_bytes, find, read, seen, taken
 from usu.operator.cells import Partition, partition_of
 from usu.sources.coarse import CoarseMap

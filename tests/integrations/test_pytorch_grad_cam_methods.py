@@ -131,7 +131,7 @@ def test_finercam_scores_what_it_explains(pytorch_grad_cam):
         images,
         model,
         lambda logits: torch.stack([target(row) for row in logits]),
-        preset=QUICK,
+        QUICK,
     )
     assert np.array_equal(ours, wanted.pixel_map.numpy())
     assert cam.last.provenance["target"] == ("FinerWeightedTarget",)
@@ -239,7 +239,7 @@ def test_twice_the_same_layer_is_that_layer_upsampled(preset):
     layer, image = torch.randn(1, 2, 2), torch.rand(1, 3, 32, 32)
     weights = torch.randn(3, 32, 32)
     model = lambda batch: (batch * weights).sum((1, 2, 3))[:, None]  # noqa: E731
-    ours = upsample_layers([layer, layer], image, model, 0, preset=settings)
+    ours = upsample_layers([layer, layer], image, model, 0, settings)
     base = "bilinear" if settings.base == "layers" else settings.base  # several maps are the layers themselves
     alone = upsample(layer, image, model, 0, preset=replace(settings, base=base))
     assert float(layer.min()) < 0 < float(layer.max())
@@ -272,7 +272,9 @@ def test_nothing_to_redistribute_costs_nothing():
     layers = [torch.tensor([[[0.0]], [[0.0]]]), torch.tensor([[[0.0, 0.0]], [[0.0, 1.0]]])]
     images = torch.rand(2, 1, 8, 8)
     with pytest.warns(UsuWarning, match="picture 0 is zero everywhere"):
-        found = upsample_layers(layers, images, lambda x: x.sum((1, 2, 3))[:, None], 0, evaluations=10)
+        found = upsample_layers(
+            layers, images, lambda x: x.sum((1, 2, 3))[:, None], 0, replace(PRESETS["cell"], evaluations=10)
+        )
     assert found.evaluations == 10
     assert not found.pixel_map[0].any()
     assert float(found.pixel_map[1].sum()) == pytest.approx(16)
@@ -286,11 +288,11 @@ def test_a_wrong_mass_is_measured(monkeypatch):
     monkeypatch.setattr(_layered, "map_of", lambda *args, **settings: 1.25 * exact(*args, **settings))
     for budget in ("cell", "iwmr", SoftPrior()):
         settings = replace(QUICK, budget=budget)
-        found = upsample_layers(layers, image, lambda x: x.sum((1, 2, 3))[:, None], 0, preset=settings)
+        found = upsample_layers(layers, image, lambda x: x.sum((1, 2, 3))[:, None], 0, settings)
         assert found.mass_error == pytest.approx(0.25, rel=1e-4)
     wrong = replace(found, mass_error=0.5, pixel_map=torch.ones(1, 12, 12))
     monkeypatch.setattr(_layered, "upsample", lambda *args, **settings: wrong)
-    assert upsample_layers(layers[:1], image, lambda x: x, 0).mass_error == 0.5
+    assert upsample_layers(layers[:1], image, lambda x: x, 0, QUICK).mass_error == 0.5
 
 
 @pytest.mark.parametrize("method", ["GradCAM", "FinerCAM", "EigenCAM", "AblationCAM", "RefineCAM"])

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from usu.app.wire import read_frame
+from tests.unit.app.served import read_frame
 
 #: Evaluations of one map: what the queue is made of, not how good the map is.
 EVALUATIONS = 48

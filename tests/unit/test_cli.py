@@ -292,6 +292,44 @@ def test_compare_with_too_little_says_why(command: Usu, place: Path) -> None:
     assert (place / "cmp.pdf").read_bytes().startswith(b"%PDF")
 
 
+def test_sanity_tells_what_is_left_when_the_weights_are_shuffled(command: Usu, place: Path) -> None:
+    asked = ("explain", "cat.png", *SMALL, "--preset", "fast", "--target", "3", "--sanity")
+    code, out, err = command(place, *asked, "--json")
+    assert code == 0, err
+    (result,) = json.loads(out)["explained"]
+    state = {}
+    exec(MODEL, state)
+    net, prepare = state["small"]()
+    wanted = usu.sanity(net, place / "cat.png", 3, layer="2", preset="fast", prepare=prepare)
+    assert result["sanity"] == {"passed": wanted.passed, "sentence": wanted.sentence, "trials": wanted.rows()}
+    assert result["sanity"]["trials"][-1]["name"] == "all layers shuffled"
+    code, out, _ = command(place, *asked)
+    assert code == 0, "the map is there already; what it is worth is asked again"
+    assert f"  {result['sanity']['sentence']}\n" in out
+    code, _, err = command(place, "explain", "cat.png", "--model", "model.py:small", "--source", "map.npy", "--sanity")
+    assert (code, "`--source` must be a name with --sanity" in err) == (1, True)
+    assert "sanity" not in json.loads(command(place, *asked[:-1], "--json")[1])["explained"][0]
+
+
+def test_the_likeliest_classes(command: Usu, place: Path) -> None:
+    code, out, err = command(place, "explain", "cat.png", *FEW, "--top", "3", "--json", "--out", "out")
+    assert code == 0, err
+    (result,) = json.loads(out)["explained"]
+    state = {}
+    exec(MODEL, state)
+    net, prepare = state["small"]()
+    logits = net(prepare(np.asarray(Image.open(place / "cat.png")))[None])[0]
+    assert result["targets"] == logits.topk(3).indices.tolist()
+    assert result["probabilities"] == pytest.approx(logits.softmax(0).topk(3).values.tolist())
+    assert len(result["labels"]) == 3
+    with np.load(place / "out" / "cat" / "maps.npz") as maps:
+        assert maps["pixel_map"].shape == (3, 64, 64)
+    assert command(place, "explain", "cat.png", *FEW, "--top", "2", "--out", "out")[0] == 0
+    assert folders(place) == ["cat", "cat-2"], "another question"
+    code, _, err = command(place, "explain", "cat.png", *FEW, "--top", "0", "--out", "never")
+    assert (code, "`top`" in err) == (2, True)
+
+
 def test_explain_and_compare_count_alike(command: Usu, place: Path) -> None:
     _, out, _ = command(place, "explain", "cat.png", *SMALL, "--preset", "fast", "--json")
     (result,) = json.loads(out)["explained"]

@@ -17,7 +17,7 @@ from tests.chosen import chosen
 from tests.small_nets import Tower, seeded
 from usu.models import Geometry
 from usu.plot import shares
-from usu.results import region_of
+from usu.results.region import region_of
 
 CLASSES = ["ant", "bee <b>", "cat", "dog", "eel"]
 

@@ -14,9 +14,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from usu.app.limits import Limits
+from usu.app.texts import say
 from usu.app.turns import HANGING, GoneError, Question, RefusedError, StoppedError, Turns
-from usu.app.visitors import Visitor
+from usu.app.visitors import Limits, Visitor
 from usu.errors import UsuError, first_line
 
 LOG = logging.getLogger("usu.app")
@@ -57,13 +57,12 @@ class Desk:
 
     Args:
         limits: how long a question may work, and how many may wait.
-        sentences: the texts.
         open_about_errors: whether a visitor may read what a model's exception says.
     """
 
-    def __init__(self, limits: Limits, sentences: Callable[[str], str], *, open_about_errors: bool) -> None:
-        self.turns = Turns(limits.waiting, sentences)
-        self._limits, self._say, self._open = limits, sentences, open_about_errors
+    def __init__(self, limits: Limits, *, open_about_errors: bool) -> None:
+        self.turns = Turns(limits.waiting)
+        self._limits, self._open = limits, open_about_errors
         self.closing = False
         self._asked: set[Question] = set()
         self._threads = _Threads()
@@ -78,7 +77,7 @@ class Desk:
         async for event, value in self._events(visitor, kind, work, about, short=short):
             if event == "done":
                 return value
-        raise RefusedError(self._say("superseded"), 409)
+        raise RefusedError(say("superseded"), 409)
 
     async def watch(self, visitor: Visitor, kind: str, work: Work, *, about: dict[str, Any]) -> AsyncIterator[bytes]:
         """The frames of a question that has many; closing the iterator ends it."""
@@ -96,7 +95,7 @@ class Desk:
         self, visitor: Visitor, kind: str, work: Work, about: dict[str, Any], *, short: bool
     ) -> AsyncIterator[tuple[str, Any]]:
         if self.closing:
-            raise RefusedError(self._say("closing"), 503)
+            raise RefusedError(say("closing"), 503)
         question = Question(visitor.name, self._limits.seconds, short=short)
         before = visitor.asking.pop(kind, None)
         if before is not None:  # they have thought of something else
@@ -117,17 +116,16 @@ class Desk:
                     event, value = await asyncio.wait_for(events.get(), 0.5)
                 except asyncio.TimeoutError:
                     self.turns.leave_behind()
-                    if question.lost:  # its thread hangs in a call of the model; nobody has to
-                        sentence = self._say("too_long").format(seconds=f"{question.seconds:g}")
-                        event, value = "failed", RefusedError(sentence, 504)
-                    else:
+                    if not question.lost:
                         continue
+                    # its thread hangs in a call of the model; nobody has to
+                    event, value = "failed", question.too_long
                 if event == "failed":
-                    gone = isinstance(value, GoneError)
-                    outcome = "cancelled" if gone else "refused"
-                    if gone:
-                        reason, status = ("closing", 503) if self.closing else ("superseded", 409)
-                        raise RefusedError(self._say(reason), status)
+                    if isinstance(value, GoneError):
+                        raise (
+                            RefusedError(say("closing"), 503) if self.closing else RefusedError(say("superseded"), 409)
+                        )
+                    outcome = "refused"
                     raise value
                 if event == "done":
                     outcome = "answered"
@@ -139,7 +137,13 @@ class Desk:
             self._asked.discard(question)
             if visitor.asking.get(kind) is question:
                 del visitor.asking[kind]
-            self._log(visitor, kind, question, about, outcome)
+            times = {
+                "seconds": time.monotonic() - question.asked,
+                "worked": question.worked,
+                "longest_wait": question.longest_wait,
+            }
+            line = {"question": kind, "visitor": visitor.name, **about, "outcome": outcome}
+            LOG.info(json.dumps(line | {name: round(value, 3) for name, value in times.items()}))
 
     def _work(self, question: Question, work: Work, tell: Callable[[str, Any], None]) -> None:
         try:
@@ -159,16 +163,4 @@ class Desk:
         except Exception as error:  # whatever a model may raise
             LOG.exception("a question failed")
             what = f"{type(error).__name__}: {first_line(error)}" if self._open else type(error).__name__
-            tell("failed", RefusedError(self._say("model_raised").format(what=what), 500))
-
-    def _log(self, visitor: Visitor, kind: str, question: Question, about: dict[str, Any], outcome: str) -> None:
-        line = {
-            "question": kind,
-            "visitor": visitor.name,
-            **about,
-            "outcome": outcome,
-            "seconds": round(time.monotonic() - question.asked, 3),
-            "worked": round(question.worked, 3),
-            "longest_wait": round(question.longest_wait, 3),
-        }
-        LOG.info(json.dumps(line))
+            tell("failed", RefusedError(say("model_raised").format(what=what), 500))

@@ -16,8 +16,7 @@ from usu.app.views import OWN, Look
 from usu.models.pictures import place
 from usu.pipeline.halves import mass_error_of
 from usu.pipeline.stability import certainty_of
-from usu.results import Explanation, Upsampled
-from usu.results.files import versions
+from usu.results import Explanation, Upsampled, versions
 from usu.types import NDArray
 
 
@@ -85,11 +84,11 @@ def cut_out(opened: Opened, known: Explained, view: Look, share: float) -> bytes
     return out.getvalue()
 
 
-def folder(explanation: Explanation) -> bytes:
+def folder(glass: Glass, opened: Opened, known: Explained, view: Look) -> bytes:
     """The folder of `Explanation.save` as a zip file. It is on the disk for as long as that takes."""
     out = io.BytesIO()
     with tempfile.TemporaryDirectory(prefix="usu-") as home:
-        saved = explanation.save(Path(home) / "result")
+        saved = explanation_of(glass, opened, known, view).save(Path(home) / "result")
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
             for file in sorted(saved.rglob("*")):
                 packed.write(file, file.relative_to(home))

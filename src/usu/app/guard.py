@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Door:
         secure: whether browsers reach it by https.
     """
 
-    hosts: tuple[str, ...] = _LOOPBACK
+    hosts: tuple[str, ...] = LOOPBACK
     token: str | None = None
     frames: tuple[str, ...] = ()
     secure: bool = False
@@ -113,13 +113,13 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = self._door.headers
+        from starlette.datastructures import MutableHeaders
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                names = {name for name, _ in message["headers"]}
-                more = [(n.lower().encode(), v.encode()) for n, v in headers.items() if n.lower().encode() not in names]
-                message["headers"] = [*message["headers"], *more]
+                said = MutableHeaders(scope=message)
+                for name, value in self._door.headers.items():
+                    said.setdefault(name, value)
             await send(message)
 
         trouble = self._trouble(scope)

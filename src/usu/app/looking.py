@@ -8,6 +8,8 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,15 @@ import torch
 from torch import Tensor
 
 from usu._checks import as_numpy
-from usu.app.passes import Passes
 from usu.app.turns import StoppedError
 from usu.errors import UsuWarning
 from usu.forward import engine as engine_of
+from usu.forward import undisturbed
+from usu.forward.calls import logits_of
 from usu.forward.fills import apply, filled
 from usu.inputs import Input
 from usu.models import Geometry, Loaded
-from usu.models.pictures import Picture, seen
+from usu.models.pictures import Picture, prepared
 from usu.operator.budgets import Hybrid
 from usu.pipeline.explain import coarse_of, remarks_on, shown_of
 from usu.pipeline.halves import Scored, field_of, scores_of
@@ -48,6 +51,34 @@ _KEPT = 8
 _ON_ITS_WAY = StopReason.EVALUATIONS
 #: Called between two pieces of work; may end it.
 Between = Callable[[], None]
+
+
+@dataclass(eq=False)
+class Passes:
+    """A model that is not asked twice: every output is kept by the picture it belongs to, all classes of it.
+
+    >>> passes = Passes(lambda batch: batch.sum((1, 2, 3))[:, None])
+    >>> pictures = torch.stack([torch.zeros(1, 2, 2), torch.ones(1, 2, 2)])
+    >>> passes(pictures).flatten().tolist(), passes(pictures[1:]).item(), passes.count
+    ([0.0, 4.0], 4.0, 2)
+    """
+
+    model: Callable[[Tensor], Any]
+    #: Pictures passed through the model.
+    count: int = 0
+    _kept: dict[bytes, Tensor] = field(default_factory=dict)
+
+    def __call__(self, batch: Tensor, between: Callable[[], None] = lambda: None) -> Tensor:
+        """The logits (N, classes) of a batch; ``between`` is called before the model is."""
+        keys = [blake2b(row.contiguous().numpy(), digest_size=16).digest() for row in batch.detach().cpu()]
+        new = {key: row for row, key in enumerate(keys) if key not in self._kept}
+        if new:
+            between()
+            with undisturbed(self.model), torch.no_grad():
+                found = logits_of(self.model(batch[list(new.values())])).float().cpu()
+            self.count += len(new)
+            self._kept.update(zip(new, found, strict=True))
+        return torch.stack([self._kept[key] for key in keys])
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +120,8 @@ class Opened:
     geometry: Geometry
     view: NDArray
     passes: Passes
+    logits: Tensor
     id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
-    logits: Tensor = field(default_factory=lambda: torch.empty(0))
     explained: OrderedDict[int, Explained] = field(default_factory=OrderedDict)
     #: Groups that were evaluated: whatever class is asked about next, these serve it.
     sampled: int = 0
@@ -104,6 +135,18 @@ class Opened:
         while len(self.explained) > _KEPT:
             self.explained.popitem(last=False)
         return one
+
+    def remembering(self, segmenter: Any) -> Any:
+        """A segmenter that does not cut the whole picture twice."""
+
+        def cut(picture: NDArray, parts: int, region: NDArray | None = None) -> NDArray:
+            if region is not None:
+                return np.asarray(segmenter(picture, parts, region=region))
+            if parts not in self.partitions:
+                self.partitions[parts] = segmenter(picture, parts)
+            return self.partitions[parts]
+
+        return cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +163,9 @@ class Glass:
 
     def opened(self, picture: Picture, between: Between) -> Opened:
         """The picture ready to be asked about; one pass tells its classes."""
-        image, geometry = self.loaded.prepare(picture.pixels)
-        view = seen(picture.unit, geometry)
+        image, geometry, view = prepared(picture, self.loaded.prepare)
         passes = Passes(self.runs)
-        logits = passes(image[None], between)[0]
-        return Opened(picture, image, geometry, view, passes, logits=logits)
+        return Opened(picture, image, geometry, view, passes, passes(image[None], between)[0])
 
     def name(self, target: int) -> str:
         """The class as a person reads it."""
@@ -171,32 +212,29 @@ class Glass:
         evaluated so far is made into the answer.
         """
         start = time.perf_counter()
-        settings = replace(settings, segmenter=_Remembering(opened, settings.segmenter))
+        settings = replace(settings, segmenter=opened.remembering(settings.segmenter))
         given, finer, meters = begun.given, begun.finer, [0]
 
         def asked(own: Settings, enough: Any, between: Between) -> Scored:
-            engine = engine_of(opened.passes.asked(between), begun.target, link=own.link, limit=own.limit)
+            model = partial(opened.passes, between=between)
+            engine = engine_of(model, begun.target, link=own.link, limit=own.limit)
             try:
                 return scores_of(given, engine, own, finer=finer, enough=enough, progress=progress)
             finally:
                 meters.append(engine.meter.spent)
 
-        def known(scored: Scored, certainty: Certainty | None, evaluations: int, finished: bool = False) -> Explained:
+        def known(scored: Scored, certainty: Certainty | None, spent: int, finished: bool = False) -> Explained:
+            seconds = time.perf_counter() - start
             return replace(
-                begun, scored=scored, certainty=certainty, evaluations=evaluations, finished=finished,
-                seconds=time.perf_counter() - start,
-            )  # fmt: skip
+                begun, scored=scored, certainty=certainty, evaluations=spent, finished=finished, seconds=seconds
+            )
 
         def shown(effects: Effects, labels: NDArray) -> bool:
             between()
             stability = expected_stability(effects, labels, given, settings, finer)
             if settings.depth == 0:  # a deeper level shows only where it is finer; the whole comes at the end
                 scored = Scored(field_now(effects, labels, given, settings), (), (labels,), _ON_ITS_WAY, None, effects)
-                certainty = Certainty(stability, torch.empty(0))
-                seconds = time.perf_counter() - start
-                look(
-                    replace(begun, scored=scored, certainty=certainty, evaluations=len(effects.groups), seconds=seconds)
-                )
+                look(known(scored, Certainty(stability, torch.empty(0)), len(effects.groups)))
             return stability >= settings.stability
 
         try:
@@ -214,7 +252,7 @@ class Glass:
             scored = asked(settings, None, lambda: None)  # every output is kept: the model is not asked
         opened.sampled = max(opened.sampled, 0 if settings.depth else meters[-1])
         certainty = None if scored.effects is None else certainty_of(scored, given, settings, finer)
-        return opened.keep(known(scored, certainty, meters[-1], True))
+        return opened.keep(known(scored, certainty, meters[-1], finished=True))
 
     def without(self, opened: Opened, keep: Tensor, between: Between) -> tuple[Tensor, NDArray]:
         """What if only ``keep`` (H, W) were there? The logits, and the picture as the model then sees it."""
@@ -223,21 +261,6 @@ class Glass:
         shown = torch.from_numpy(np.ascontiguousarray(opened.view)).movedim(-1, 0).float()
         view = apply(shown, filled(shown, fill), keep).clamp(0, 1).movedim(0, -1)
         return opened.passes(image[None], between)[0], np.rint(255 * as_numpy(view)).astype(np.uint8)
-
-
-@dataclass(frozen=True, eq=False)
-class _Remembering:
-    """A segmenter that does not cut the same picture twice."""
-
-    opened: Opened
-    segmenter: Any
-
-    def __call__(self, picture: NDArray, parts: int, region: NDArray | None = None) -> NDArray:
-        if region is not None:
-            return np.asarray(self.segmenter(picture, parts, region=region))
-        if parts not in self.opened.partitions:
-            self.opened.partitions[parts] = self.segmenter(picture, parts)
-        return self.opened.partitions[parts]
 
 
 def field_now(effects: Effects, labels: NDArray, given: Input, settings: Settings) -> Tensor:

@@ -7,10 +7,9 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-
+from usu.app.texts import say
+from usu.app.turns import RefusedError
 from usu.models.pictures import Picture, read
-from usu.types import NDArray
 
 #: The longer side of a thumbnail.
 SMALL = 320
@@ -28,13 +27,11 @@ def names() -> list[str]:
     return [name for name, file in _FILES.items() if (_home() / file).is_file()]
 
 
-def picture(name: str, longest: int) -> Picture | None:
-    """The sample of this name; None if there is none."""
-    return _read(name, longest) if name in names() else None
-
-
 @cache
-def _read(name: str, longest: int) -> Picture:
+def picture(name: str, longest: int) -> Picture:
+    """The sample of this name."""
+    if name not in names():
+        raise RefusedError(say("nowhere"), 404)
     return read(_home() / _FILES[name], longest=longest)
 
 
@@ -45,12 +42,6 @@ def jpeg(shown: Picture) -> bytes:
     out = io.BytesIO()
     Image.fromarray(shown.pixels).save(out, "JPEG", quality=92)
     return out.getvalue()
-
-
-def grey(size: tuple[int, int] = (64, 64)) -> NDArray:
-    """A picture of nothing, to try a model on before anybody comes."""
-    ramp = np.linspace(0, 255, size[1], dtype=np.uint8)
-    return np.repeat(np.tile(ramp, (size[0], 1))[..., None], 3, axis=-1)
 
 
 def _home() -> Path:

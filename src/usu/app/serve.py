@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from usu.app import samples
-from usu.app.guard import Door, is_loopback
-from usu.app.limits import Limits
+import numpy as np
+
+from usu.app.guard import LOOPBACK, Door, is_loopback
 from usu.app.looking import Glass
+from usu.app.visitors import Limits
 from usu.errors import MissingExtraError, UsuError
 from usu.forward.engine import RuntimeName
 from usu.inputs import model_of
 from usu.models import Loaded
 from usu.types import NDArray
 
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 #: Seconds that open connections get when the server ends.
 _GRACE = 3
 
@@ -41,25 +40,24 @@ def glass_of(loaded: Loaded, *, source: str | NDArray = "gradcam", engine: Runti
             f"`source` must be a coarse map of your own for a model without gradients; got {source!r}. "
             "Pass --source map.npy."
         )
-    image, _ = loaded.prepare(samples.grey())
-    runs = runtime(model, image, engine)
+    ramp = np.tile(np.linspace(0, 255, 64, dtype=np.uint8)[:, None], (64, 1, 3))
+    runs = runtime(model, loaded.prepare(ramp)[0], engine)
     return Glass(loaded, runs.model, runs.name, runs.note, source)
 
 
-def door_of(host: str, allow_hosts: Sequence[str], frames: Sequence[str], token: str | None) -> Door:
+def door_of(host: str, allow_hosts: Sequence[str], frames: Sequence[str]) -> Door:
     """The rules for this address: a key and names are wanted as soon as others can reach it."""
-    from usu.app.server import new_token
-
     secure = any(origin.startswith("https://") for origin in frames)
     if is_loopback(host) and not allow_hosts:
-        return Door(_LOCAL, token, tuple(frames), secure)
+        return Door(frames=tuple(frames), secure=secure)
     if not allow_hosts:
         raise ValueError(
             f"`--allow-host` must name what the page may be called by beyond this machine; got none for {host}. "
             "For example --allow-host demo.example.org."
         )
     names = tuple(name.lower().strip("[]") for name in allow_hosts)
-    return Door((*names, *_LOCAL), token or os.environ.get("USU_TOKEN") or new_token(), tuple(frames), secure)
+    token = os.environ.get("USU_TOKEN") or secrets.token_urlsafe(18)
+    return Door((*names, *LOOPBACK), token, tuple(frames), secure)
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -93,10 +91,9 @@ def serve(
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve the page until SIGTERM or Ctrl-C; ``ready`` is told its address. Both end it cleanly."""
-    door = door_of(host, allow_hosts, frames, None)
+    door = door_of(host, allow_hosts, frames)
     sock = listening(host, port)
-    port = sock.getsockname()[1]
-    server, closing = _server(_app(glass, limits, door, port))
+    server, closing, port = _server(glass, limits, door, sock)
     kept = {number: signal.signal(number, _nothing) for number in (signal.SIGTERM, signal.SIGINT)}
     own = server.handle_exit
 
@@ -118,15 +115,12 @@ def _nothing(number: int, frame: FrameType | None) -> None:
     """Afterwards uvicorn raises the signal that ended it once more, which would look like a crash."""
 
 
+@dataclass(frozen=True)
 class Page:
-    """A page that is being served by a thread of this process; a notebook shows it."""
+    """A page that is being served by a thread of this process until ``close()``; a notebook shows it."""
 
-    def __init__(self, url: str, close: Callable[[], None]) -> None:
-        self.url, self._close = url, close
-
-    def close(self) -> None:
-        """End it."""
-        self._close()
+    url: str
+    close: Callable[[], None]
 
     def _repr_html_(self) -> str:
         return (
@@ -147,10 +141,8 @@ def show(
 
     ``frames`` are the notebook's own addresses, the only ones that may frame it.
     """
-    door = door_of("127.0.0.1", (), frames, None)
     sock = listening("127.0.0.1", port)
-    port = sock.getsockname()[1]
-    server, closing = _server(_app(glass_of(loaded, source=source), limits, door, port))
+    server, closing, port = _server(glass_of(loaded, source=source), limits, door_of("127.0.0.1", (), frames), sock)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     _when_started(server, lambda: None)
@@ -165,23 +157,23 @@ def show(
     return Page(f"http://localhost:{port}/", close)
 
 
-def _app(glass: Glass, limits: Limits | None, door: Door, port: int) -> Starlette:
-    from usu.app.server import create
-
-    return create(glass, limits=limits, door=door, port=port)
-
-
-def _server(app: Starlette) -> tuple[Any, Callable[[], None]]:
-    """A server for the page, and what to call when it ends."""
+def _server(
+    glass: Glass, limits: Limits | None, door: Door, sock: socket.socket
+) -> tuple[Any, Callable[[], None], int]:
+    """A server for the page, what to call when it ends, and its port."""
     try:
         import uvicorn
+
+        from usu.app.server import create
     except ImportError:
         raise MissingExtraError("uvicorn", "app", "The page") from None
+    port = sock.getsockname()[1]
+    app = create(glass, limits=limits, door=door, port=port)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE,
         timeout_keep_alive=30, h11_max_incomplete_event_size=32_768, limit_concurrency=512, ws="none", lifespan="off",
     )  # fmt: skip
-    return uvicorn.Server(config), app.state.desk.close
+    return uvicorn.Server(config), app.state.desk.close, port
 
 
 def _when_started(server: Any, then: Callable[[], None]) -> None:

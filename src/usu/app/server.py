@@ -6,7 +6,6 @@ that leaving the page, or pressing Stop, ends it like any other request.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
@@ -18,17 +17,15 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 
 from usu.app import export, samples
-from usu.app.answers import first_frame, look_frame
 from usu.app.desk import Desk
 from usu.app.guard import Door, Guard
 from usu.app.intake import Asked, Intake, asked_of
-from usu.app.limits import Limits
-from usu.app.looking import BUDGETS, Explained, Glass, Opened, probabilities
+from usu.app.looking import BUDGETS, Glass, Opened, probabilities
 from usu.app.texts import files, say
 from usu.app.turns import RefusedError
 from usu.app.views import WAYS, desiderata, masses
-from usu.app.visitors import Visitor, Visitors
-from usu.app.wire import frame, plain_values
+from usu.app.visitors import Limits, Visitor, Visitors
+from usu.app.wire import first_frame, frame, look_frame, plain_values
 from usu.models.pictures import decode
 from usu.settings import PRESETS
 
@@ -86,8 +83,8 @@ class _Page:
 
     def __init__(self, glass: Glass, limits: Limits, door: Door, port: int) -> None:
         self.glass, self.limits, self.door, self.port = glass, limits, door, port
-        self.desk = Desk(limits, say, open_about_errors=door.token is None)
-        self.visitors = Visitors(limits, say, self.desk.turns.cancel)
+        self.desk = Desk(limits, open_about_errors=door.token is None)
+        self.visitors = Visitors(limits, self.desk.turns.cancel)
         self.intake = Intake(limits.megabytes)
 
     async def front(self, request: Request) -> Response:
@@ -125,12 +122,9 @@ class _Page:
         model = {"name": self.glass.loaded.name, "classes": self.glass.loaded.classes, "engine": self.glass.engine}
         limits = {"megabytes": self.limits.megabytes, "evaluations": self.limits.evaluations}
         pictures = [self._described(one) for one in visitor.pictures.values()]
-        return JSONResponse(
-            plain_values(
-                {"model": model, "limits": limits, "ways": WAYS, "budgets": list(BUDGETS), "samples": samples.names(),
-                 "soft": PRESETS["soft"].temperature, "pictures": pictures}
-            )
-        )  # fmt: skip
+        ways = {"ways": WAYS, "budgets": list(BUDGETS), "soft": PRESETS["soft"].temperature}
+        known = {"model": model, "limits": limits, **ways, "samples": samples.names(), "pictures": pictures}
+        return JSONResponse(plain_values(known))
 
     async def upload(self, request: Request) -> Response:
         """A picture, as it is."""
@@ -140,11 +134,10 @@ class _Page:
         visitor.uploading = True
         try:
             data = await self.intake.upload(request)
-            limits = self.limits
 
             def work(between: Callable[[], None], _: Any) -> Opened:
-                picture = decode(data, longest=limits.longest, most=1_000_000 * limits.megapixels)
-                return self.glass.opened(picture, between)
+                most = 1_000_000 * self.limits.megapixels
+                return self.glass.opened(decode(data, longest=self.limits.longest, most=most), between)
 
             return await self._open(visitor, work, {"bytes": len(data)})
         finally:
@@ -153,16 +146,11 @@ class _Page:
     async def sample(self, request: Request) -> Response:
         """One of the pictures that come along."""
         picture = samples.picture(request.path_params["name"], self.limits.longest)
-        if picture is None:
-            raise RefusedError(say("nowhere"), 404)
-        found = picture
-        return await self._open(self._visitor(request), lambda between, _: self.glass.opened(found, between), {})
+        return await self._open(self._visitor(request), lambda between, _: self.glass.opened(picture, between), {})
 
     async def thumbnail(self, request: Request) -> Response:
         """A small copy of one of them."""
         picture = samples.picture(request.path_params["name"], samples.SMALL)
-        if picture is None:
-            raise RefusedError(say("nowhere"), 404)
         return Response(samples.jpeg(picture), media_type="image/jpeg")
 
     async def shown(self, request: Request) -> Response:
@@ -198,11 +186,9 @@ class _Page:
             tell(first_frame(self.glass, opened, begun))
             between()
             if not begun.finished or further or depth:
-
-                def look(known: Explained) -> None:
-                    tell(look_frame("look", opened, known, view))
-
-                begun = self.glass.sharpened(opened, begun, settings, between, look)
+                begun = self.glass.sharpened(
+                    opened, begun, settings, between, lambda known: tell(look_frame("look", opened, known, view))
+                )
             about.update(passes=opened.passes.count - before, evaluations=begun.evaluations)
             tell(look_frame("done", opened, begun, view))
 
@@ -210,8 +196,7 @@ class _Page:
 
     async def stop(self, request: Request) -> Response:
         """What there is will do: the stream ends with it."""
-        visitor = self._visitor(request)
-        question = visitor.asking.get("explain")
+        question = self._visitor(request).asking.get("explain")
         if question is not None:
             question.stopped = True
         return JSONResponse({})
@@ -269,10 +254,7 @@ class _Page:
         makers: dict[str, tuple[str, Callable[[], bytes]]] = {
             "npz": ("application/octet-stream", lambda: export.arrays(known, view)),
             "mask": ("image/png", lambda: export.cut_out(opened, known, view, share)),
-            "folder": (
-                "application/zip",
-                lambda: export.folder(export.explanation_of(glass, opened, known, view)),
-            ),
+            "folder": ("application/zip", lambda: export.folder(glass, opened, known, view)),
             "python": (
                 "text/x-python",
                 lambda: export.lines(glass, known, view, self.limits.longest, asked.body.get("name")).encode(),
@@ -327,8 +309,3 @@ class _Page:
                 yield one
         except RefusedError as error:
             yield frame("error", {"error": str(error), "status": error.status})
-
-
-def new_token() -> str:
-    """A key nobody guesses."""
-    return secrets.token_urlsafe(18)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib import resources
-from typing import Any
-
-
-@cache
-def texts() -> dict[str, Any]:
-    """Every English text, of the page and of the server."""
-    found: dict[str, Any] = json.loads(files()["texts.json"])
-    return found
 
 
 def say(key: str) -> str:
     """A sentence of the server."""
-    sentence: str = texts()["server"][key]
-    return sentence
+    return _sentences()[key]
+
+
+@cache
+def _sentences() -> dict[str, str]:
+    found: dict[str, str] = json.loads(files()["texts.json"])["server"]
+    return found
 
 
 @cache

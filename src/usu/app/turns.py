@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
+from usu.app.texts import say
 from usu.errors import UsuError
 
 #: Seconds that a long question works before others get their turn.
@@ -54,17 +54,17 @@ class Question:
         since = self.since
         return since is not None and self.worked + time.monotonic() - since > self.seconds
 
+    @property
+    def too_long(self) -> RefusedError:
+        """What is said of one that is."""
+        return RefusedError(say("too_long").format(seconds=f"{self.seconds:g}"), 504)
+
 
 class Turns:
-    """Who may compute now.
+    """Who may compute now; at most so many questions wait for it."""
 
-    Args:
-        waiting: the most questions that may wait.
-        sentences: texts for ``busy``, ``hanging`` and ``too_long``.
-    """
-
-    def __init__(self, waiting: int, sentences: Callable[[str], str]) -> None:
-        self._most, self._say = waiting, sentences
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._changed = threading.Condition()
         self._queue: list[Question] = []
         self._holder: Question | None = None
@@ -79,9 +79,9 @@ class Turns:
     def begin(self, question: Question) -> None:
         """Wait for the first turn."""
         if self.lost >= HANGING:
-            raise RefusedError(self._say("hanging"), 503)
+            raise RefusedError(say("hanging"), 503)
         if len(self._queue) >= self._most:
-            raise RefusedError(self._say("busy"), 503)
+            raise RefusedError(say("busy"), 503)
         self._wait(question)
 
     def pause(self, question: Question) -> None:
@@ -100,7 +100,7 @@ class Turns:
         """Is it still wanted, and within its time?"""
         self.check_wanted(question)
         if question.overdue:
-            raise RefusedError(self._say("too_long").format(seconds=f"{question.seconds:g}"), 504)
+            raise question.too_long
         if question.stopped:
             raise StoppedError
 
@@ -139,7 +139,7 @@ class Turns:
                         raise GoneError
                     self.leave_behind()
                     if self.lost >= HANGING:
-                        raise RefusedError(self._say("hanging"), 503)
+                        raise RefusedError(say("hanging"), 503)
                 self._holder = question
                 question.since = time.monotonic()
                 question.longest_wait = max(question.longest_wait, question.since - came)

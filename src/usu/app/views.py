@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class Look:
 
     @property
     def settings(self) -> Settings:
-        """Of the page's own way."""
+        """Of the page's own ways."""
         return PRESETS["fast"] if self.way == FAST else replace(BUDGETS[self.budget], temperature=self.temperature)
 
     @property
@@ -52,16 +52,17 @@ class Look:
 
     def of(self, known: Explained) -> Tensor:
         """The map (H, W) in float64. A way that needs scores shows what the layers say until there are some."""
-        given, field = known.given, known.field
+        return self.made(known.given.coarse, known.field, known.given.picture, [level[0] for level in known.finer])
+
+    def made(self, coarse: Tensor, scores: Tensor | None, picture: NDArray, finer: Sequence[Tensor]) -> Tensor:
+        """The map of any input."""
+        field = torch.zeros(picture.shape[:2], dtype=torch.float64) if scores is None else scores
+        if self.way == OWN and scores is not None:
+            return map_of(coarse, field, self.settings, finer=finer)
         if self.way in (OWN, FAST):
-            finer = [level[0] for level in known.finer]
-            if field is None or self.way == FAST:
-                blank = torch.zeros(given.image.shape[-2:], dtype=torch.float64)
-                return map_of(given.coarse, blank, PRESETS["fast"], finer=finer)
-            return map_of(given.coarse, field, self.settings, finer=finer)
+            return map_of(coarse, torch.zeros_like(field), PRESETS["fast"], finer=finer)
         one = by_name(self.way)
-        scores = field if field is not None else torch.zeros(given.image.shape[-2:], dtype=torch.float64)
-        return one(given.coarse, given.picture, scores if one.needs_scores else None)
+        return one(coarse, picture, field if one.needs_scores else None)
 
 
 def masses(known: Explained, pixel_map: Tensor) -> dict[str, float]:
@@ -77,29 +78,19 @@ def masses(known: Explained, pixel_map: Tensor) -> dict[str, float]:
 
 def desiderata(known: Explained, view: Look) -> dict[str, float]:
     """How far the map on the screen is from D1 to D4; NaN where one does not apply."""
-    pixel_map = view.of(known)
-    found = masses(known, pixel_map)
-    given, scores = known.given, known.field
-    trial = Trial(as_numpy(given.coarse), as_numpy(torch.zeros_like(pixel_map) if scores is None else scores), "")
-    result = as_numpy(pixel_map)
+    pixel_map, given, scores = view.of(known), known.given, known.field
+    found, result = masses(known, pixel_map), as_numpy(pixel_map)
+    trial = Trial(as_numpy(given.coarse), np.zeros_like(result) if scores is None else as_numpy(scores), "")
 
     def run(coarse: NDArray, field: NDArray) -> NDArray:
-        return as_numpy(_again(known, view, coarse, field))
+        """The same way on another input; another size gets a grey picture, and no finer layers."""
+        picture, finer = given.picture, [level[0] for level in known.finer]
+        if field.shape != result.shape:
+            picture, finer = np.repeat(field[..., None], 3, axis=-1), []
+        asked = None if scores is None else torch.from_numpy(field)
+        return as_numpy(view.made(torch.from_numpy(coarse), asked, picture, finer))
 
     found["D2"] = measures.wrong_pairs(result, trial) if scores is not None else float("nan")
     found["D3"] = measures.conditioning_spread(run) if scores is not None else float("nan")
     found["D4"] = measures.outside_influence(run, result, trial, np.random.default_rng(0), shares=False)
     return found
-
-
-def _again(known: Explained, view: Look, coarse: NDArray, scores: NDArray) -> Any:
-    """The same way on another input; another size gets a grey picture, and no finer layers."""
-    values, field = torch.from_numpy(coarse), torch.from_numpy(scores)
-    if tuple(field.shape) == tuple(known.given.image.shape[-2:]):
-        picture, finer = known.given.picture, [level[0] for level in known.finer]
-    else:
-        picture, finer = np.repeat(scores[..., None], 3, axis=-1), []
-    if view.way in (OWN, FAST):
-        return map_of(values, field, view.settings, finer=finer)
-    one = by_name(view.way)
-    return one(values, picture, field if one.needs_scores else None)

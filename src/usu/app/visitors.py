@@ -1,4 +1,4 @@
-"""Who is here, and what they have open: in memory only, each apart from all others, forgotten after a while."""
+"""Who is here, and what they may ask for and have open: in memory only, each apart from all others, forgotten soon."""
 
 from __future__ import annotations
 
@@ -7,11 +7,43 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
-from usu.app.limits import Limits
+from usu import _checks as check
 from usu.app.looking import Opened
+from usu.app.texts import say
 from usu.app.turns import Question, RefusedError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one visitor, and all of them together, may ask for; most are options of ``usu app``.
+
+    >>> Limits(visitors=0)
+    Traceback (most recent call last):
+    ValueError: `visitors` must be a whole number of at least 1; got 0.
+    """
+
+    #: Of one upload, and of the picture in it.
+    megabytes: int = 20
+    megapixels: int = 64
+    #: The longer side of the copy that is kept and shown.
+    longest: int = 1600
+    #: People at once, and pictures that each may have open; the oldest is forgotten.
+    visitors: int = 32
+    pictures: int = 2
+    #: Minutes without a word after which a visitor and everything of theirs is forgotten.
+    idle: int = 30
+    #: Seconds of work on one question, waiting for others not counted.
+    seconds: int = 60
+    #: Questions that may wait for the model at once.
+    waiting: int = 64
+    #: Model evaluations for one map, at most; kept outputs are not counted again.
+    evaluations: int = 1200
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            check.whole_number(one.name, getattr(self, one.name), least=1)
 
 
 @dataclass(eq=False)
@@ -36,19 +68,14 @@ class Visitors:
 
     Args:
         limits: how many, and for how long.
-        sentences: texts for ``full``, ``no_visit`` and ``no_picture``.
         forget: called with a question whose visitor is forgotten.
         clock: seconds that only grow.
     """
 
     def __init__(
-        self,
-        limits: Limits,
-        sentences: Callable[[str], str],
-        forget: Callable[[Question], None],
-        clock: Callable[[], float] = time.monotonic,
+        self, limits: Limits, forget: Callable[[Question], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._limits, self._say, self._forget, self._clock = limits, sentences, forget, clock
+        self._limits, self._forget, self._clock = limits, forget, clock
         self._all: dict[str, Visitor] = {}
 
     def __len__(self) -> int:
@@ -66,7 +93,7 @@ class Visitors:
                 if not one.pictures and not one.asking:
                     del self._all[one.key]
             if len(self._all) >= self._limits.visitors:
-                raise RefusedError(self._say("full"), 503)
+                raise RefusedError(say("full"), 503)
             known = Visitor(secrets.token_urlsafe(24), self._clock())
             self._all[known.key] = known
         known.seen = self._clock()
@@ -77,7 +104,7 @@ class Visitors:
         self.sweep()
         known = self._all.get(key or "")
         if known is None:
-            raise RefusedError(self._say("no_visit"), 403)
+            raise RefusedError(say("no_visit"), 403)
         known.seen = self._clock()
         return known
 
@@ -85,7 +112,7 @@ class Visitors:
         """A picture of this visitor; whoever else's is not here."""
         known = visitor.pictures.get(picture) if isinstance(picture, str) else None
         if known is None:
-            raise RefusedError(self._say("no_picture"), 404)
+            raise RefusedError(say("no_picture"), 404)
         return known
 
     def keep(self, visitor: Visitor, opened: Opened) -> None:

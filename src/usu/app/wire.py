@@ -15,16 +15,60 @@ from typing import Any
 import numpy as np
 
 from usu._checks import as_numpy
+from usu.app.looking import Explained, Glass, Opened, probabilities
+from usu.app.views import Look, masses
+from usu.refine.fields import heterogeneity
 from usu.types import Array, NDArray
+
+
+def first_frame(glass: Glass, opened: Opened, begun: Explained) -> bytes:
+    """At once: the coarse map, and what bilinear and the layers make of it."""
+    given = begun.given
+    values = {
+        "target": begun.target,
+        "name": glass.name(begun.target),
+        "probability": float(probabilities(opened.logits)[begun.target]),
+        "layer": begun.source.layer,
+        "notes": begun.source.notes,
+        "instead": begun.instead,
+        "passes": opened.passes.count,
+    }
+    maps = {"bilinear": Look("bilinear").of(begun), "map": Look("fast").of(begun), "coarse": given.coarse}
+    return frame("first", values, {**maps, "masses": given.coarse.reshape(-1) * given.partition.sizes})
+
+
+def look_frame(kind: str, opened: Opened, known: Explained, view: Look) -> bytes:
+    """The map so far, and what it follows."""
+    scored, pixel_map = known.scored, view.of(known)
+    values: dict[str, Any] = {
+        "target": known.target,
+        "evaluations": known.evaluations,
+        "passes": opened.passes.count,
+        "seconds": round(known.seconds, 2),
+        "stability": None if known.certainty is None else known.certainty.stability,
+        "remark": known.remark if kind == "done" else "",
+        **masses(known, pixel_map),
+    }
+    arrays: dict[str, Any] = {"map": pixel_map}
+    if scored is not None:
+        arrays |= {"scores": scored.field[0], "segments": scored.segments[-1]}
+        if scored.effects is not None:
+            arrays |= {"effects": scored.effects.mean[0], "errors": scored.effects.stderr[0]}
+        if kind == "done":
+            values["reason"] = str(scored.stop_reason.value)
+            values["depths"] = len(scored.fields)
+            arrays |= {f"heterogeneity_{d}": heterogeneity(f[0]).abs() for d, f in enumerate(scored.fields)}
+    if known.certainty is not None and known.certainty.stderr.numel():
+        arrays["uncertainty"] = known.certainty.stderr
+    return frame(kind, values, arrays)
 
 
 def frame(kind: str, values: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> bytes:
     """One message.
 
-    >>> made = frame("look", {"stability": 0.5}, {"map": np.array([0.0, 1.0])})
-    >>> kind, values, arrays = read_frame(made)
-    >>> kind, values["stability"], arrays["map"].tolist()
-    ('look', 0.5, [0.0, 1.0])
+    >>> made = frame("look", {"stability": 0.5}, {"labels": np.array([7, 8], np.uint8)})
+    >>> json.loads(made[8:-4])["stability"], list(made[-4:])
+    (0.5, [7, 8, 0, 0])
     """
     described, body = [], b""
     for name, array in (arrays or {}).items():
@@ -37,20 +81,6 @@ def frame(kind: str, values: Mapping[str, Any], arrays: Mapping[str, Array] | No
         body += data + bytes(-len(data) % 4)
     header = json.dumps({"kind": kind, "arrays": described, **plain_values(values)}, allow_nan=False).encode()
     return struct.pack("<II", len(header), len(body)) + header + body
-
-
-def read_frame(data: bytes) -> tuple[str, dict[str, Any], dict[str, NDArray]]:
-    """What `frame` wrote, as the page reads it."""
-    header, body = struct.unpack_from("<II", data)
-    values = json.loads(data[8 : 8 + header])
-    content = data[8 + header : 8 + header + body]
-    arrays = {}
-    for one in values.pop("arrays"):
-        count = math.prod(one["shape"])
-        numbers = np.frombuffer(content, np.dtype(one["type"]).newbyteorder("<"), count, one["start"])
-        numbers = numbers.reshape(one["shape"])
-        arrays[one["name"]] = numbers if one["step"] is None else one["low"] + one["step"] * numbers
-    return values.pop("kind"), values, arrays
 
 
 def plain_values(value: Any) -> Any:

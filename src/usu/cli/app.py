@@ -12,18 +12,13 @@ from usu.cli import run
 
 
 def app(
-    model: Annotated[
-        str,
-        typer.Option(
-            help="efficientnet_lite0, torchvision:NAME, timm:NAME, transformers:FOLDER, FILE.py:FUNCTION or FILE.onnx."
-        ),
-    ] = "efficientnet_lite0",
-    weights: Annotated[str | None, typer.Option(help="A local file of weights (.pth or .safetensors).")] = None,
+    model: run.Model = "efficientnet_lite0",
+    weights: run.Weights = None,
     source: Annotated[
         str, typer.Option(help="Where coarse maps come from, as for usu explain; a .npy file for an ONNX model.")
     ] = "gradcam",
-    engine: Annotated[str, typer.Option(help="What runs the model for scores: torch, onnx, compile or auto.")] = "auto",
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    engine: run.Engine = "auto",
+    device: run.Device = "cpu",
     host: Annotated[str, typer.Option(help="The address to listen on; this machine alone if not given.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.", min=0, max=65535)] = 7860,
     allow_host: Annotated[

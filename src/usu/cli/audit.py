@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from usu.cli import run as shared
+
 if TYPE_CHECKING:
     from usu.auditor.report import AuditReport, Finding
 
@@ -24,11 +26,11 @@ def audit(
     ] = None,
     trials: Annotated[int, typer.Option(help="Inputs tried on each upsampler.")] = 25,
     seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, with the worst inputs.")] = False,
+    as_json: shared.Json = False,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the worst inputs of each upsampler into this folder.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: shared.Quiet = False,
 ) -> None:
     """Measure D1 to D4 of every built-in upsampler, or of your own (package.module:function)."""
     from rich.console import Console

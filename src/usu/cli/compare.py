@@ -22,16 +22,16 @@ FORMATS = ("png", "pdf", "svg", "jpg", "jpeg")
 
 def compare(
     picture: Annotated[str, typer.Argument(help="A picture.")],
-    model: Annotated[str, typer.Option(help="As for usu explain.")] = "efficientnet_lite0",
-    weights: Annotated[str | None, typer.Option(help="A local file of weights.")] = None,
-    layer: Annotated[str | None, typer.Option(help="Where Grad-CAM looks.")] = None,
+    model: run.Model = "efficientnet_lite0",
+    weights: run.Weights = None,
+    layer: run.Layer = None,
     target: Annotated[str | None, typer.Option(help="Class index or name.")] = None,
     evaluations: Annotated[int, typer.Option(help="The most evaluations of any preset, besides Grad-CAM's own.")] = 300,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    device: run.Device = "cpu",
     out: Annotated[Path, typer.Option(help="The figure to write; .png unless the name says otherwise.")] = Path(
         "usu-compare.png"
     ),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars.")] = False,
+    quiet: run.Quiet = False,
 ) -> None:
     """Every upsampler side by side on one picture: kernels, filters and the presets that ask the model."""
     from torch import nn

@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 from importlib import metadata
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -31,7 +31,7 @@ EXTRAS = {
 REQUIRED = ("torch", "numpy", "scipy", "scikit-image", "Pillow", "typer", "rich")
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+def doctor(as_json: run.Json = False) -> None:
     """Show the environment: versions, devices, extras, and whether the embedded network runs."""
     found = examination()
     if as_json:

@@ -80,7 +80,7 @@ def evaluate(
                 seed=seed,
                 out=out,
                 part=which,
-                progress=lambda name, done, total: bars.progress and bars.progress(done, total),
+                progress=lambda name, done, total: bars.show(done, total),
             )
         except KeyboardInterrupt:
             run.note(f"interrupted; every finished row is kept in {out}, run the same command to go on")

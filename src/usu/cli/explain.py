@@ -20,16 +20,9 @@ if TYPE_CHECKING:
 
 def explain(
     pictures: Annotated[list[str], typer.Argument(help="Pictures, folders or globs.")],
-    model: Annotated[
-        str,
-        typer.Option(
-            help="efficientnet_lite0, torchvision:NAME, timm:NAME, transformers:FOLDER, FILE.py:FUNCTION or FILE.onnx."
-        ),
-    ] = "efficientnet_lite0",
-    weights: Annotated[str | None, typer.Option(help="A local file of weights (.pth or .safetensors).")] = None,
-    layer: Annotated[
-        str | None, typer.Option(help="Where the *cam sources look; the last spatial layer if not given.")
-    ] = None,
+    model: run.Model = "efficientnet_lite0",
+    weights: run.Weights = None,
+    layer: run.Layer = None,
     target: Annotated[
         list[str] | None, typer.Option(help="Class index or name; the model's top class if not given. May be repeated.")
     ] = None,
@@ -49,17 +42,14 @@ def explain(
         int | None, typer.Option(help="Model evaluations per picture; as many as a stable map takes if not given.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the random groups.")] = None,
-    engine: Annotated[
-        str,
-        typer.Option(help="What runs the model for scores: torch, onnx, compile or auto."),
-    ] = "torch",
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    engine: run.Engine = "torch",
+    device: run.Device = "cpu",
     sanity: Annotated[
         bool, typer.Option("--sanity", help="Also: does the map change with the model's weights, and only with them?")
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the results, one folder per picture in it.")] = Path("usu-out"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars and no remarks.")] = False,
+    as_json: run.Json = False,
+    quiet: run.Quiet = False,
 ) -> None:
     """Explain pictures: a pixel map, an overlay, a panel and a manifest for each.
 
@@ -67,17 +57,17 @@ def explain(
     an interrupted run goes on where it was. Nothing is overwritten. Ctrl-C keeps the map at work as it stands, with its
     stability; twice ends at once.
     """
-    from usu.errors import UsuError
-    from usu.models import load, resolve_target
-    from usu.models.pictures import find
-
     run.need("matplotlib", "plot", "The panel of every picture")
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"`--out` must be a folder; got {out}, which is a file.")
+    from usu.errors import UsuError, UsuWarning
+    from usu.models import load, resolve_target
+    from usu.models.pictures import find
+    from usu.pipeline import explain as explained
+
     settings = run.settings_from(
-        preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed,
-        engine=engine,
-    )  # fmt: skip
+        preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed, engine=engine
+    )
     origin = run.source_from(source)
     files = find(pictures)
     loaded = load(model, weights=weights, device=device)
@@ -95,7 +85,6 @@ def explain(
     }
     done: list[dict[str, Any]] = []
     failed: list[tuple[Path, str]] = []
-    interrupted = False
     with run.bars(len(files), quiet=quiet) as bars:
         try:
             for file in files:
@@ -104,22 +93,26 @@ def explain(
                     folder, finished = _folder(out, file, asked)
                     if finished is None:
                         bars.start(file.name, settings.limit)
-                        with run.stoppable(settings) as stop:
-                            explanation = _explained(file, loaded, goal, top, origin, layer, settings, bars, stop)
+                        with run.stoppable(bars, settings), warnings.catch_warnings():
+                            # the manifest has them as notes, which are reported with their picture
+                            warnings.simplefilter("ignore", UsuWarning)
+                            explanation = explained(
+                                loaded, file, goal, source=origin, layer=layer, top=top, preset=settings,
+                                progress=bars.progress,
+                            )  # fmt: skip
                         folder, finished = _saved(replace(explanation, request=asked), out, file, asked)
-                        interrupted = stop.asked
                     done.append({"picture": str(file), "folder": str(folder), **finished})
-                    if interrupted:
-                        break
-                    if sanity:
+                    if sanity and not bars.stopped:
                         done[-1]["sanity"] = _tried(file, loaded, goals, origin, layer, settings)
                 except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError) as error:
                     failed.append((file, " ".join(str(error).split()) or type(error).__name__))
                 bars.finish()
+                if bars.stopped:
+                    break
         except KeyboardInterrupt:  # also between two pictures
-            interrupted = True
+            bars.stopped = True
     _report(done, failed, as_json=as_json, quiet=quiet)
-    if interrupted:
+    if bars.stopped:
         run.note(f"interrupted; {len(done)} of {len(files)} pictures are finished and kept in {out}")
         raise typer.Exit(130)
     if failed:
@@ -142,30 +135,6 @@ def _asked(file: Path, request: dict[str, Any]) -> dict[str, Any]:
 
     contents = {"picture": digest(file.read_bytes()), **request["contents"]}
     return {"picture": str(file.resolve()), **request, "contents": contents}
-
-
-def _explained(
-    file: Path,
-    loaded: Loaded,
-    goal: list[int] | int | None,
-    top: int | None,
-    origin: Any,
-    layer: str | None,
-    settings: Settings,
-    bars: run.Bars,
-    stop: run.Stop,
-) -> Explanation:
-    from usu.errors import UsuWarning
-    from usu.pipeline import explain as explained
-
-    def progress(done: int, total: int) -> bool:
-        if bars.progress is not None:
-            bars.progress(done, total)
-        return stop.asked
-
-    with warnings.catch_warnings():  # the manifest has them as notes, which are reported with their picture
-        warnings.simplefilter("ignore", UsuWarning)
-        return explained(loaded, file, goal, source=origin, layer=layer, top=top, preset=settings, progress=progress)
 
 
 def _tried(

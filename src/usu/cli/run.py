@@ -1,4 +1,4 @@
-"""What the commands share: settings from options, a coarse map from a file, remarks, a progress bar."""
+"""What the commands share: options, settings from them, a coarse map from a file, remarks, a progress bar."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     from usu.types import NDArray
 
 BUDGETS = ("cell", "iwmr", "hybrid", "soft")
+
+Model = Annotated[
+    str,
+    typer.Option(
+        help="efficientnet_lite0, torchvision:NAME, timm:NAME, transformers:FOLDER, FILE.py:FUNCTION or FILE.onnx."
+    ),
+]
+Weights = Annotated[str | None, typer.Option(help="A local file of weights (.pth or .safetensors).")]
+Layer = Annotated[str | None, typer.Option(help="Where the *cam sources look; the last spatial layer if not given.")]
+Engine = Annotated[str, typer.Option(help="What runs the model for scores: torch, onnx, compile or auto.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")]
+Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars and no remarks.")]
 
 
 def _version(wanted: bool) -> None:
@@ -64,10 +77,11 @@ def settings_from(
 class Bars:
     """Progress on a terminal: pictures, and evaluations per second of the one at work. Silent elsewhere."""
 
+    #: Whether Ctrl-C asked for the map as it stands.
+    stopped = False
+
     def __init__(self, bars: Any, pictures: int) -> None:
         self._bars = bars
-        #: For the pipeline; nobody has to be told what nobody sees.
-        self.progress = None if bars.disable else self._evaluated
         self._all = bars.add_task("pictures", total=pictures) if pictures > 1 else None
         self._one: Any = None
 
@@ -77,9 +91,14 @@ class Bars:
             self._bars.remove_task(self._one)
         self._one = self._bars.add_task(printable(name), total=evaluations)
 
-    def _evaluated(self, done: int, total: int) -> None:
-        """The pipeline's progress callback."""
+    def show(self, done: int, total: int) -> None:
+        """So far."""
         self._bars.update(self._one, completed=done, total=total)
+
+    def progress(self, done: int, total: int) -> bool:
+        """The pipeline's callback."""
+        self.show(done, total)
+        return self.stopped
 
     def finish(self) -> None:
         """A picture is done."""
@@ -113,33 +132,26 @@ def bars(pictures: int, *, quiet: bool) -> Iterator[Bars]:
         yield Bars(progress, pictures)
 
 
-class Stop:
-    """Whether Ctrl-C was pressed while scores were made that can end early."""
-
-    asked = False
-
-
 @contextmanager
-def stoppable(settings: Settings) -> Iterator[Stop]:
+def stoppable(bars: Bars, settings: Settings) -> Iterator[None]:
     """The first Ctrl-C asks for the map as it stands, where there is a posterior to make it from; the second ends all.
 
     Elsewhere, and in a thread or a process that may not listen to signals, Ctrl-C is what it always was.
     """
-    stop = Stop()
 
     def first(*_: object) -> None:
-        stop.asked = True
+        bars.stopped = True
         signal.signal(signal.SIGINT, before)
         note("stopping; the map is kept as it stands (once more: it is not)")
 
     before = signal.getsignal(signal.SIGINT)
     ends_early = settings.scoring == "sampled" and settings.fit == "posterior"
     if not ends_early or before is not signal.default_int_handler or current_thread() is not main_thread():
-        yield stop
+        yield
         return
     signal.signal(signal.SIGINT, first)
     try:
-        yield stop
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -57,15 +57,14 @@ def handles_of(bases: Sequence[Any]) -> list[RemovableHandle]:
 
 
 def layer_maps(
-    cam: Any, images: Tensor, targets: Any, *, aug_smooth: bool, eigen_smooth: bool, alpha: float | None,
-    comparison_categories: Sequence[int] | None, target_idx: int | None,
-) -> tuple[list[NDArray], list[Any]]:  # fmt: skip
+    cam: Any, images: Tensor, targets: Any, aug_smooth: bool, eigen_smooth: bool, finer: dict[str, Any]
+) -> tuple[list[NDArray], list[Any]]:
     """One signed map (B, h, w) per layer in the library's own units; one target per picture as the library has them.
 
-    One pass of the library, one per augmentation, and one per layer where layers cannot share it.
+    ``finer``: what only FinerCAM takes, None where it was not given. One pass of the library, one per augmentation, and
+    one per layer where layers cannot share it.
     """
     bases = members(cam)
-    finer = {"alpha": alpha, "comparison_categories": comparison_categories, "target_idx": target_idx}
     finer = {name: value for name, value in finer.items() if value is not None}
     for name in finer:
         if not is_a(cam, "FinerCAM") or targets is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,18 +16,18 @@ from torch import Tensor
 from usu.forward import Model, Progress
 from usu.pipeline import map_of, mass_error_of, upsample
 from usu.results import Upsampled
-from usu.settings import Settings, settings_of
+from usu.settings import Settings
 from usu.types import Array
 
+#: What becomes of several layers' maps: their mean or sum, or the product of their unit maps.
+Combine: TypeAlias = Literal["mean", "sum", "product"]
 #: A map is shown at full strength from this quantile on.
 SHOWN = 0.98
 
 
 def upsample_layers(
-    layers: Sequence[Tensor], images: Tensor, model: Model, targets: Any, *,
-    combine: Literal["mean", "sum", "product"] = "mean", preset: str | Settings | None = None,
-    evaluations: int | None = None, picture: Array | None = None, seed: int | None = None,
-    progress: Progress | None = None,
+    layers: Sequence[Tensor], images: Tensor, model: Model, targets: Any, settings: Settings, *,
+    combine: Combine = "mean", picture: Array | None = None, progress: Progress | None = None,
 ) -> Upsampled[Tensor]:  # fmt: skip
     """The layers' maps (B, h, w), each redistributed, as one map: their mean or sum, or the product of their unit maps.
 
@@ -35,12 +35,11 @@ def upsample_layers(
         Under the budget ``"cell"`` every layer keeps its cells' masses before they are combined; ``mass_error`` is the
         worst of all layers. No more evaluations than for one layer.
 
-    >>> layers = [torch.full((1, 1, 1), 4.0), torch.tensor([[[2.0, 0.0]]])]
-    >>> found = upsample_layers(layers, torch.zeros(1, 1, 2, 2), lambda x: x.sum((1, 2, 3))[:, None], 0, evaluations=8)
+    >>> layers, few = [torch.full((1, 1, 1), 4.0), torch.tensor([[[2.0, 0.0]]])], Settings(evaluations=8)
+    >>> found = upsample_layers(layers, torch.zeros(1, 1, 2, 2), lambda x: x.sum((1, 2, 3))[:, None], 0, few)
     >>> found.pixel_map.tolist(), found.evaluations  # a black picture moves nothing: (4 + 2) / 2 and (4 + 0) / 2
     ([[[3.0, 2.0], [3.0, 2.0]]], 8)
     """
-    settings = settings_of(preset, evaluations=evaluations, seed=seed)
     if len(layers) == 1 or settings.scoring == "none":
         parts = [
             upsample(layer, images, model, targets, preset=own, picture=picture, finer=finer or None, progress=progress)
@@ -77,7 +76,7 @@ def _each(layers: Sequence[Tensor], settings: Settings) -> Iterator[tuple[Tensor
         yield layer, replace(settings, base="bilinear") if plain else settings, finer
 
 
-def _combined(maps: Sequence[Tensor], how: Literal["mean", "sum", "product"]) -> Tensor:
+def _combined(maps: Sequence[Tensor], how: Combine) -> Tensor:
     if how == "product":
         return torch.stack([unit(one) for one in maps]).prod(0)
     return torch.stack(list(maps)).sum(0) / (len(maps) if how == "mean" else 1)

@@ -16,9 +16,9 @@ from usu.errors import UsuWarning
 from usu.forward import Model, Progress
 from usu.integrations._grad_cam import for_scoring, handles_of, is_a, is_fullgrad, layer_maps, members
 from usu.integrations._hooks import without_hooks
-from usu.integrations._layered import for_display, upsample_layers
+from usu.integrations._layered import Combine, for_display, upsample_layers
 from usu.results import Upsampled
-from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
+from usu.settings import EXPLAIN_DEFAULT, UPSAMPLE_DEFAULT, Settings, settings_of
 from usu.types import Array, NDArray
 
 __all__ = ["Redistributed", "coarse_maps", "wrap"]
@@ -53,11 +53,11 @@ def wrap(
     """
     members(cam)
     check.choice("scale", scale, ("unit", "mass"))
-    settings_of(preset)
-    preset = EXPLAIN_DEFAULT if preset is None and scale == "unit" else preset
     if scale == "mass" and is_a(cam, "RefineCAM"):
         raise ValueError("`scale` must be 'unit' for RefineCAM, because a product of maps has no mass; got 'mass'.")
-    return Redistributed(cam, scale, preset, evaluations, seed, model, progress)
+    default = EXPLAIN_DEFAULT if scale == "unit" else UPSAMPLE_DEFAULT
+    settings = settings_of(preset, default=default, evaluations=evaluations, seed=seed)
+    return Redistributed(cam, scale, settings, model, progress)
 
 
 @dataclass(eq=False)
@@ -66,9 +66,7 @@ class Redistributed:
 
     cam: Any
     scale: Literal["unit", "mass"]
-    preset: str | Settings | None
-    evaluations: int | None
-    seed: int | None
+    settings: Settings
     model: Model | None
     progress: Progress | None
     #: The last call's result, not scaled: tensors on the model's device, evaluations, mass error, provenance.
@@ -88,10 +86,8 @@ class Redistributed:
             alpha: with ``comparison_categories`` and ``target_idx``, FinerCAM's, without ``targets``.
         """
         images = _batch(input_tensor)
-        maps, used = layer_maps(
-            self.cam, images, targets, aug_smooth=aug_smooth, eigen_smooth=eigen_smooth, alpha=alpha,
-            comparison_categories=comparison_categories, target_idx=target_idx,
-        )  # fmt: skip
+        finer = {"alpha": alpha, "comparison_categories": comparison_categories, "target_idx": target_idx}
+        maps, used = layer_maps(self.cam, images, targets, aug_smooth, eigen_smooth, finer)
         bases = members(self.cam)
         layers = [torch.from_numpy(np.ascontiguousarray(m)).to(bases[0].device) for m in maps]
         if self.scale == "unit":
@@ -99,13 +95,12 @@ class Redistributed:
             layers = [layer.clamp(min=0) for layer in layers]
         if picture is not None and len(images) == 1 and picture.ndim == 3:
             picture = picture[None]
-        how: Literal["mean", "sum", "product"] = "sum" if is_fullgrad(bases[0]) else "mean"
-        how = "product" if is_a(self.cam, "RefineCAM") else how
+        how: Combine = "product" if is_a(self.cam, "RefineCAM") else "sum" if is_fullgrad(bases[0]) else "mean"
         model, goals = bases[0].model if self.model is None else self.model, [for_scoring(target) for target in used]
         with without_hooks(handles_of(bases)):
             result = upsample_layers(
-                layers, images.detach(), model, goals, combine=how, preset=self.preset, evaluations=self.evaluations,
-                picture=picture, seed=self.seed, progress=self.progress,
+                layers, images.detach(), model, goals, self.settings, combine=how, picture=picture,
+                progress=self.progress,
             )  # fmt: skip
         source = {"cam": type(self.cam).__name__, "layers": [tuple(m.shape[1:]) for m in maps]}
         self.last = replace(result, provenance={**result.provenance, "source": source})
@@ -149,10 +144,8 @@ def coarse_maps(
     at the picture's resolution, then |gradient x bias| of every layer, each summed over its channels. RefineCAM: its
     layers one after the other, before they are multiplied. The arguments are those of `Redistributed.__call__`.
     """
-    return layer_maps(
-        cam, _batch(input_tensor), targets, aug_smooth=aug_smooth, eigen_smooth=eigen_smooth, alpha=alpha,
-        comparison_categories=comparison_categories, target_idx=target_idx,
-    )[0]  # fmt: skip
+    finer = {"alpha": alpha, "comparison_categories": comparison_categories, "target_idx": target_idx}
+    return layer_maps(cam, _batch(input_tensor), targets, aug_smooth, eigen_smooth, finer)[0]
 
 
 def _batch(input_tensor: Any) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -21,50 +21,10 @@ from usu.types import Array, NDArray
 Source: TypeAlias = Callable[[nn.Module, Tensor, list[int]], Array]
 
 
-@dataclass(frozen=True)
-class ExplainFunc:
-    """What a Quantus metric calls to explain a batch; made by `explain_func`."""
-
-    source: Source | Literal["gradcam"]
-    layer: str | None
-    preset: str | Settings | None
-    evaluations: int | None
-
-    def __call__(
-        self, model: nn.Module, inputs: Array, targets: Array, *, device: str | None = None, method: str | None = None,
-        img_size: int | None = None, nr_channels: int | None = None,
-    ) -> NDArray:  # fmt: skip
-        """(B, 1, H, W), un-normalised: the metric scales if it wants to.
-
-        Metrics pass ``device``, `quantus.evaluate` ``method``, and its tutorials ``img_size`` and ``nr_channels``; none
-        of them is used, because the model and ``inputs`` (B, C, H, W) tell all that is needed.
-        """
-        images = check.as_tensor("inputs", inputs)
-        if images.ndim != 4:
-            raise ValueError(f"`inputs` must be pictures, B x C x H x W; got {check.shape(images)}.")
-        weight = next((w for w in model.parameters() if w.is_floating_point()), None)
-        if weight is not None:  # Quantus makes float64 of pictures here and there
-            images = images.to(weight)
-        classes = [int(goal) for goal in np.asarray(targets).reshape(-1)]
-        if len(classes) != len(images):
-            raise ValueError(f"`targets` must be one class per picture ({len(images)}); got {len(classes)}.")
-        coarse = check.as_tensor("source", self._coarse(model, images, classes))
-        done = upsample(coarse, images, model, classes, preset=self.preset, evaluations=self.evaluations)
-        return done.pixel_map.detach().cpu().numpy()[:, None]
-
-    def _coarse(self, model: nn.Module, images: Tensor, classes: list[int]) -> Array:
-        if self.source != "gradcam":
-            return self.source(model, images, classes)
-        found = gradcam(model, images, classes, layer=self.layer)
-        for note in found.notes:  # a metric has no place for remarks, and a map of zeros spoils its mean
-            warnings.warn(note, UsuWarning, stacklevel=3)
-        return found.values
-
-
 def explain_func(
     source: Source | Literal["gradcam"] = "gradcam", *, layer: str | None = None, preset: str | Settings | None = None,
     evaluations: int | None = None,
-) -> ExplainFunc:  # fmt: skip
+) -> Callable[..., NDArray]:  # fmt: skip
     """An ``explain_func`` for Quantus: a coarse map of a source, upsampled.
 
     Args:
@@ -81,4 +41,34 @@ def explain_func(
     """
     if source != "gradcam" and not callable(source):
         raise ValueError(f"`source` must be 'gradcam' or a callable (model, images, classes); got {source!r}.")
-    return ExplainFunc(source, layer, preset, evaluations)
+    return partial(_explained, source=source, layer=layer, preset=preset, evaluations=evaluations)
+
+
+def _explained(
+    model: nn.Module, inputs: Array, targets: Array, *, source: Source | Literal["gradcam"], layer: str | None,
+    preset: str | Settings | None, evaluations: int | None, device: str | None = None, method: str | None = None,
+    img_size: int | None = None, nr_channels: int | None = None,
+) -> NDArray:  # fmt: skip
+    """(B, 1, H, W), un-normalised: the metric scales if it wants to.
+
+    Metrics pass ``device``, `quantus.evaluate` ``method``, and its tutorials ``img_size`` and ``nr_channels``; none
+    of them is used, because the model and ``inputs`` (B, C, H, W) tell all that is needed.
+    """
+    images = check.as_tensor("inputs", inputs)
+    if images.ndim != 4:
+        raise ValueError(f"`inputs` must be pictures, B x C x H x W; got {check.shape(images)}.")
+    weight = next((w for w in model.parameters() if w.is_floating_point()), None)
+    if weight is not None:  # Quantus makes float64 of pictures here and there
+        images = images.to(weight)
+    classes = [int(goal) for goal in np.asarray(targets).reshape(-1)]
+    if len(classes) != len(images):
+        raise ValueError(f"`targets` must be one class per picture ({len(images)}); got {len(classes)}.")
+    if callable(source):
+        coarse = check.as_tensor("source", source(model, images, classes))
+    else:
+        found = gradcam(model, images, classes, layer=layer)
+        for note in found.notes:  # a metric has no place for remarks, and a map of zeros spoils its mean
+            warnings.warn(note, UsuWarning, stacklevel=2)
+        coarse = found.values
+    done = upsample(coarse, images, model, classes, preset=preset, evaluations=evaluations)
+    return done.pixel_map.detach().cpu().numpy()[:, None]

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from usu.errors import ModelLoadError, UsuError, first_line
 from usu.forward.onnx import OnnxModel, from_onnx
+from usu.models.libraries import with_geometry
 from usu.models.load import Loaded, imagenet_classes, load_weights
-from usu.models.pictures import Geometry, Preparation, Prepare
-from usu.types import NDArray
+from usu.models.pictures import Preparation
 
 
 def from_python(name: str, weights: str | None = None) -> Loaded:
@@ -76,21 +76,6 @@ def _imported(path: Path) -> Any:
         if folder in sys.path:
             sys.path.remove(folder)
     return module
-
-
-def with_geometry(prepare: Callable[[NDArray], Any]) -> Prepare:
-    """A function that returns an input alone, as one that also says where it sits: over the whole picture."""
-
-    def prepared(pixels: NDArray) -> tuple[Tensor, Geometry]:
-        made = prepare(pixels)
-        tensor, geometry = made if isinstance(made, tuple) else (made, None)
-        if not isinstance(tensor, Tensor) or tensor.ndim != 3:
-            got = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise ModelLoadError(f"`prepare` must return a tensor C x H x W; got {got}. Leave out the batch dimension.")
-        seen = (int(tensor.shape[1]), int(tensor.shape[2]))
-        return tensor, geometry or Geometry.whole((pixels.shape[0], pixels.shape[1]), seen)
-
-    return prepared
 
 
 def onnx_model(name: str) -> OnnxModel:

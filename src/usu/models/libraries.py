@@ -1,4 +1,7 @@
-"""Models of torchvision, timm and transformers, each imported only when one of its models is wanted."""
+"""Models of torchvision, timm and transformers: by their names, and what one that is handed in says of itself.
+
+Each library is imported only when one of its models is wanted.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,160 @@ import difflib
 import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
 from usu.errors import MissingExtraError, ModelLoadError, first_line
-from usu.models.load import Loaded, imagenet_classes, load_weights
-from usu.models.pictures import IMAGENET_MEAN, IMAGENET_STD, Preparation, Resample
+from usu.models.load import EMBEDDED_PREPARATION, Loaded, imagenet_classes, load_weights
+from usu.models.pictures import IMAGENET_MEAN, IMAGENET_STD, Geometry, Preparation, Prepare, Resample
+from usu.types import NDArray
 
 #: Pillow's numbers for its filters, as they stand in transformers' preprocessor files.
 _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A model, and what is known of it; None where nothing is."""
+
+    model: Any
+    prepare: Prepare | None = None
+    classes: tuple[str, ...] | None = None
+    layer: str | None = None
+
+
+def known(model: Any, prepare: Any = None) -> Known:
+    """The model itself, and what it says of itself.
+
+    Args:
+        model: what `usu.models.load` returned; a ``transformers.pipeline("image-classification")``; a model of timm or
+            transformers, or the embedded one; or any other, of which nothing is known.
+        prepare: how its pictures are prepared, if it does not say so: see `preparation`.
+    """
+    own = None if prepare is None else preparation(prepare)
+    if isinstance(model, Loaded):
+        return Known(model.model, own or model.prepare, model.classes, model.layer)
+    processor = getattr(model, "image_processor", None)
+    if isinstance(getattr(model, "model", None), nn.Module) and hasattr(processor, "to_dict"):  # a pipeline
+        return Known(model.model, own or preparation(processor), _labels(model.model))
+    home = type(model).__module__.partition(".")[0]
+    if home == "efficientnet_lite_pytorch":
+        return Known(model, own or EMBEDDED_PREPARATION, imagenet_classes())
+    if home == "timm" or isinstance(getattr(model, "pretrained_cfg", None), dict):
+        from timm.data.config import resolve_model_data_config
+
+        config: dict[str, Any] = resolve_model_data_config(model)  # type: ignore[no-untyped-call]
+        thousand = getattr(model, "num_classes", None) == 1000
+        return Known(model, own or preparation(config), imagenet_classes() if thousand else None)
+    return Known(model, own, _labels(model) if isinstance(model, nn.Module) else None)
+
+
+def _labels(model: Any) -> tuple[str, ...] | None:
+    """What a model of transformers calls its classes."""
+    labels = getattr(getattr(model, "config", None), "id2label", None)
+    return tuple(str(labels[index]) for index in sorted(labels)) if labels else None
+
+
+def preparation(given: Any) -> Prepare:
+    """A way to prepare pictures, from what other libraries call it.
+
+    A `Preparation`; torchvision's ``weights`` or ``weights.transforms()``; timm's data config; a processor of
+    transformers; or a function of pixels (H, W, 3) in bytes that returns the input (C, h, w), or that and a `Geometry`.
+    A function that returns no geometry, such as torchvision's ``Compose``, is taken to show the whole picture.
+    """
+    if isinstance(given, Preparation):
+        return given
+    if isinstance(given, dict):
+        return _timm(given)
+    if hasattr(given, "to_dict") and hasattr(given, "image_mean"):
+        settings = {name: value for name, value in given.to_dict().items() if value is not None}
+        return _processor(settings, (224, 224), type(given).__name__)
+    if callable(getattr(given, "transforms", None)) and not isinstance(given, nn.Module):  # an entry of WeightsEnum
+        given = given.transforms()
+    if all(hasattr(given, name) for name in ("crop_size", "resize_size", "mean", "std", "interpolation")):
+        return Preparation(
+            crop=(int(given.crop_size[0]),) * 2,
+            resize=int(given.resize_size[0]),
+            mean=tuple(given.mean),
+            std=tuple(given.std),
+            resample=given.interpolation.value,
+        )
+    if not callable(given):
+        raise TypeError(
+            "`prepare` must be a usu.models.Preparation, torchvision's weights, timm's data config, a processor of "
+            f"transformers, or a function of pixels; got {type(given).__name__}."
+        )
+    return with_geometry(given)
+
+
+def with_geometry(prepare: Callable[[Any], Any]) -> Prepare:
+    """A function that returns an input alone, as one that also says where it sits: over the whole picture."""
+    # transforms of these want a Pillow image
+    pillow = type(prepare).__module__.partition(".")[0] in ("torchvision", "timm")
+
+    def prepared(pixels: NDArray) -> tuple[Tensor, Geometry]:
+        from PIL import Image
+
+        made = prepare(Image.fromarray(np.ascontiguousarray(pixels)) if pillow else pixels)
+        tensor, geometry = made if isinstance(made, tuple) else (made, None)
+        if not isinstance(tensor, Tensor) or tensor.ndim != 3:
+            got = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ModelLoadError(f"`prepare` must return a tensor C x H x W; got {got}. Leave out the batch dimension.")
+        seen = (int(tensor.shape[1]), int(tensor.shape[2]))
+        return tensor, geometry or Geometry.whole((pixels.shape[0], pixels.shape[1]), seen)
+
+    return prepared
+
+
+def _timm(config: dict[str, Any]) -> Preparation:
+    """What timm's data config says: ``timm.data.resolve_model_data_config(model)``."""
+    _, height, width = config["input_size"]
+    # "squash" ignores the aspect; "border" would pad, which only zooms out a little compared with the centre
+    squash = config.get("crop_mode") == "squash"
+    return Preparation(
+        crop=(height, width),
+        resize=None if squash else math.floor(min(height, width) / config["crop_pct"]),
+        mean=tuple(config["mean"]),
+        std=tuple(config["std"]),
+        resample=config["interpolation"] if config["interpolation"] != "random" else "bilinear",
+    )
+
+
+def processor_preparation(folder: Path, default: tuple[int, int]) -> Preparation:
+    """What the folder's image processor does, read from its settings: its code would hide where the crop was."""
+    file = folder / "preprocessor_config.json"
+    if not file.is_file():
+        return Preparation(crop=default, resize=None)
+    return _processor(json.loads(file.read_text(encoding="utf-8")), default, file.name)
+
+
+def _processor(settings: dict[str, Any], default: tuple[int, int], name: str) -> Preparation:
+    """What an image processor with these settings does; ``name`` is what an error calls it."""
+    size = settings.get("size", default)
+    resize = int(size["shortest_edge"]) if isinstance(size, dict) and "shortest_edge" in size else None
+    crop = _pair(settings.get("crop_size") or (resize if resize is not None else size))
+    if resize is not None and "crop_pct" in settings and "crop_size" not in settings:
+        # ConvNeXt's way: the size is the crop's; from 384 on the picture is squeezed instead
+        resize = int(resize / (settings["crop_pct"] or 1)) if resize < 384 else None
+    elif resize is None and settings.get("do_center_crop") and _pair(size) != crop:
+        raise ModelLoadError(
+            f"{name} asks to squeeze pictures to {_pair(size)} and then to crop {crop}, which is not supported. "
+            "Pass the model as 'file.py:function' with a prepare function of its own."
+        )
+    normalised = settings.get("do_normalize", True)
+    method = _FILTERS.get(settings.get("resample", 2), "bilinear")
+    return Preparation(
+        crop=crop,
+        resize=resize,
+        mean=tuple(settings.get("image_mean", IMAGENET_MEAN)) if normalised else (0.0,) * 3,
+        std=tuple(settings.get("image_std", IMAGENET_STD)) if normalised else (1.0,) * 3,
+        resample=next(known for known in get_args(Resample) if known == method),
+    )
 
 
 def from_torchvision(name: str, weights: str | None = None) -> Loaded:
@@ -41,25 +187,13 @@ def from_torchvision(name: str, weights: str | None = None) -> Loaded:
     # a file says nothing of its preprocessing; the architecture's first recipe has the right size
     recipe = offered.DEFAULT if weights is None else next(iter(offered))
     model = _filled(f"torchvision:{name}", weights, lambda own: models.get_model(name, weights=recipe if own else None))
-    return Loaded(f"torchvision:{name}", model.eval(), torchvision_preparation(recipe.transforms()), imagenet_classes())
-
-
-def torchvision_preparation(steps: Any) -> Preparation:
-    """What torchvision's own transforms for classification do: ``weights.transforms()``."""
-    return Preparation(
-        crop=(int(steps.crop_size[0]),) * 2,
-        resize=int(steps.resize_size[0]),
-        mean=tuple(steps.mean),
-        std=tuple(steps.std),
-        resample=steps.interpolation.value,
-    )
+    return Loaded(f"torchvision:{name}", model.eval(), preparation(recipe), imagenet_classes())
 
 
 def from_timm(name: str, weights: str | None = None) -> Loaded:
     """A timm model by its name, with local ``weights`` or timm's own."""
     try:
         import timm
-        from timm.data.config import resolve_model_data_config
     except ModuleNotFoundError:
         raise MissingExtraError("timm", "timm", f"The model timm:{name}") from None
     except (RuntimeError, ImportError, AttributeError) as error:
@@ -68,23 +202,8 @@ def from_timm(name: str, weights: str | None = None) -> Loaded:
         close = ", ".join(difflib.get_close_matches(name, timm.list_models(), n=5)) or "see timm.list_models()"
         raise ModelLoadError(f"`model` must be a model that timm knows; got {name!r}. Close are: {close}.")
     model = _filled(f"timm:{name}", weights, lambda own: timm.create_model(name, pretrained=own))
-    classes = imagenet_classes() if getattr(model, "num_classes", None) == 1000 else None
-    config: dict[str, Any] = resolve_model_data_config(model)  # type: ignore[no-untyped-call]
-    return Loaded(f"timm:{name}", model.eval(), timm_preparation(config), classes)
-
-
-def timm_preparation(config: dict[str, Any]) -> Preparation:
-    """What timm's data config says: ``timm.data.resolve_model_data_config(model)``."""
-    _, height, width = config["input_size"]
-    # "squash" ignores the aspect; "border" would pad, which only zooms out a little compared with the centre
-    squash = config.get("crop_mode") == "squash"
-    return Preparation(
-        crop=(height, width),
-        resize=None if squash else math.floor(min(height, width) / config["crop_pct"]),
-        mean=tuple(config["mean"]),
-        std=tuple(config["std"]),
-        resample=config["interpolation"] if config["interpolation"] != "random" else "bilinear",
-    )
+    about = known(model)
+    return Loaded(f"timm:{name}", model.eval(), about.prepare or Preparation(), about.classes)
 
 
 def from_transformers(folder: str, weights: str | None = None) -> Loaded:
@@ -105,42 +224,8 @@ def from_transformers(folder: str, weights: str | None = None) -> Loaded:
         raise ModelLoadError(f"The folder {folder} does not hold an image classifier: {first_line(error)}") from error
     if weights is not None:
         load_weights(model, weights)
-    labels = model.config.id2label
-    classes = tuple(str(labels[index]) for index in sorted(labels))
     side = getattr(model.config, "image_size", None) or 224
-    return Loaded(f"transformers:{path.name}", model.eval(), processor_preparation(path, _pair(side)), classes)
-
-
-def processor_preparation(folder: Path, default: tuple[int, int]) -> Preparation:
-    """What the folder's image processor does, read from its settings: its code would hide where the crop was."""
-    file = folder / "preprocessor_config.json"
-    if not file.is_file():
-        return Preparation(crop=default, resize=None)
-    return processor_settings(json.loads(file.read_text(encoding="utf-8")), default, file.name)
-
-
-def processor_settings(settings: dict[str, Any], default: tuple[int, int], name: str) -> Preparation:
-    """What an image processor with these settings does; ``name`` is what an error calls it."""
-    size = settings.get("size", default)
-    resize = int(size["shortest_edge"]) if isinstance(size, dict) and "shortest_edge" in size else None
-    crop = _pair(settings.get("crop_size") or (resize if resize is not None else size))
-    if resize is not None and "crop_pct" in settings and "crop_size" not in settings:
-        # ConvNeXt's way: the size is the crop's; from 384 on the picture is squeezed instead
-        resize = int(resize / (settings["crop_pct"] or 1)) if resize < 384 else None
-    elif resize is None and settings.get("do_center_crop") and _pair(size) != crop:
-        raise ModelLoadError(
-            f"{name} asks to squeeze pictures to {_pair(size)} and then to crop {crop}, which is not supported. "
-            "Pass the model as 'file.py:function' with a prepare function of its own."
-        )
-    normalised = settings.get("do_normalize", True)
-    method = _FILTERS.get(settings.get("resample", 2), "bilinear")
-    return Preparation(
-        crop=crop,
-        resize=resize,
-        mean=tuple(settings.get("image_mean", IMAGENET_MEAN)) if normalised else (0.0,) * 3,
-        std=tuple(settings.get("image_std", IMAGENET_STD)) if normalised else (1.0,) * 3,
-        resample=next(known for known in get_args(Resample) if known == method),
-    )
+    return Loaded(f"transformers:{path.name}", model.eval(), processor_preparation(path, _pair(side)), _labels(model))
 
 
 def _pair(size: Any) -> tuple[int, int]:

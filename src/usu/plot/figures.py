@@ -1,37 +1,218 @@
-"""The figures: an explanation, several upsamplers side by side, an audit, the effects of an evaluation."""
+"""The figures: a result over its picture, on axes and in a notebook; upsamplers side by side; audits; evaluations."""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from usu import _checks as check
 from usu._checks import as_numpy
-from usu.plot.panels import Panel, blank, figure
-from usu.plot.scale import SCORE_SCALE, scale_of, shares
-from usu.types import NDArray
+from usu.errors import MissingExtraError
+from usu.operator.interpolate import interpolate
+from usu.plot.panels import OPACITY, QUANTILE, SCORE_SCALE, Panel, blank, figure, overlay, png, scale_of, shares, show
+from usu.types import Array, NDArray
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from usu.auditor.report import AuditReport
-    from usu.results import Explanation
+    from usu.plot.panels import Scale
+    from usu.results import Explanation, Upsampled
+    from usu.results.contrast import Contrast
     from usu.stats import Comparison
 
+    Result: TypeAlias = Upsampled[Any] | Explanation | Contrast
+
+#: What `plot` draws: the map over its picture; both side by side; the scores; the standard errors.
+Kind = Literal["overlay", "panel", "scores", "stderr"]
 #: Colour and marker of a verdict, also told apart in grey.
 VERDICTS = {"better": ("#0072B2", "o"), "worse": ("#D55E00", "s"), "undecided": ("#8a8a8a", "|")}
+#: Pixels: the height of pictures in a notebook, which would otherwise grow by megabytes.
+_SMALL = 300
+#: Frames from one map to the next, and how long each and the last are shown, in milliseconds.
+_FRAMES, _EACH, _LAST = 10, 70, 1500
+
+
+def overlays(
+    result: Result, *, colormap: str | None = None, opacity: float = OPACITY, quantile: float = QUANTILE
+) -> Image:
+    """The map over its picture, the file's own where it is known, as a Pillow image; several side by side on one scale.
+
+    Args:
+        colormap: a name that matplotlib knows; None is ours.
+        opacity: how much of the picture the strongest colour hides, from 0 to 1.
+        quantile: of the map's values, at which the colours end.
+    """
+    from PIL import Image
+
+    tiles, _ = _tiles(result.panels(), colormap, opacity, quantile)
+    return Image.fromarray(tiles[0] if len(tiles) == 1 else _beside(tiles))
+
+
+def plot(
+    result: Result,
+    ax: Any = None,
+    kind: Kind = "overlay",
+    *,
+    colormap: str | None = None,
+    opacity: float = OPACITY,
+    quantile: float = QUANTILE,
+) -> Any:
+    """Draw on matplotlib axes of yours, which keep their style, or on new ones of pyplot's; returns them.
+
+    ``kind``: ``"overlay"``, ``"panel"`` (picture and overlay), ``"scores"`` or ``"stderr"``. The rest is as in
+    `overlay`.
+    """
+    check.choice("kind", kind, get_args(Kind))
+    title, panels = result.title, result.panels()
+    if kind in ("overlay", "panel"):
+        tiles, scale = _tiles(panels, colormap, opacity, quantile)
+        if kind == "panel" and panels[0].picture is not None:
+            tiles = [_rgb(panels[0].picture), *tiles]
+    else:
+        fields, scale = _beside_the_map(result, kind, quantile)
+        scale = replace(scale, colormap=colormap or scale.colormap)
+        tiles, title = [_rgb(scale.colours(field)) for field in fields], f"{kind} of {title}"
+    if ax is None:
+        try:
+            from matplotlib import pyplot
+        except ImportError:
+            raise MissingExtraError("matplotlib", "plot", "Drawing a figure") from None
+        ax = pyplot.subplots(layout="constrained")[1]
+    # the pixels are coloured already: the panel adds title and bar
+    return show(ax, Panel(title, picture=_beside(tiles) / 255, note=result.facts), scale)
+
+
+def _beside_the_map(result: Any, kind: str, quantile: float) -> tuple[list[NDArray], Scale]:
+    """Scores, or standard errors in the unit of the map; they have no picture."""
+    if kind == "scores":
+        return list(flat(result.scores)), SCORE_SCALE
+    if result.stderr is None:
+        raise ValueError(
+            "`kind` must be 'overlay', 'panel' or 'scores', because these scores have no posterior; got 'stderr'."
+        )
+    fields = [shares(*pair) for pair in zip(flat(result.stderr), flat(result.pixel_map), strict=True)]
+    return fields, replace(scale_of(fields, quantile=quantile), label="standard error (1× = average pixel's evidence)")
+
+
+def small_panel(result: Result) -> bytes:
+    """Picture and overlays side by side, as a PNG file for a notebook."""
+    aspects = [panel.shape[1] / panel.shape[0] for panel in result.panels()]
+    wide = sum(aspects) + aspects[0]
+    canvas = blank((min(3.2 * wide, 12) + 0.8, 3.2 * min(1.0, 12 / (3.2 * wide)) + 0.7))
+    plot(result, canvas.add_subplot(), "panel")
+    return png(canvas)
+
+
+def html(result: Result, remarks: Sequence[str] = ()) -> str:
+    """Picture and overlays with a colour bar, and lines below; text in the colours of the notebook's theme."""
+    panels = result.panels()
+    tiles, scale = _tiles(panels, None, OPACITY, QUANTILE)
+    pictures = [(tile, panel.title if len(panels) > 1 else "") for tile, panel in zip(tiles, panels, strict=True)]
+    if panels[0].picture is not None:
+        pictures.insert(0, (_rgb(panels[0].picture), ""))
+    images = "".join(
+        f'<div style="text-align:center"><img src="{_data(tile)}" style="max-height:{_SMALL}px" '
+        f'alt="{escape(name or result.title)}"><div style="font-size:85%">{escape(name)}</div></div>'
+        for tile, name in pictures
+    )
+    ramp = scale.colours(np.linspace(scale.high, scale.low, 120)[:, None].repeat(12, 1))
+    bar = (
+        f'<div style="font-size:75%;line-height:1.2">{scale.high:.2g}{scale.times}<br><img src="{_data(_rgb(ramp))}" '
+        f'style="height:120px;width:12px" alt="colours"><br>{scale.low:.2g}{scale.times if scale.low else ""}</div>'
+    )
+    lines = [result.facts, *remarks, f"Colours: {scale.label}."]
+    text = "".join(f'<div style="font-size:85%">{escape(line)}</div>' for line in lines)
+    return (
+        f'<div><div style="font-weight:bold">{escape(result.title)}</div>'
+        f'<div style="display:flex;gap:8px;flex-wrap:wrap">{images}{bar}</div>{text}</div>'
+    )
+
+
+def animation(explanation: Explanation, path: str | Path) -> Path:
+    """A GIF from the coarse map over the bilinear one to the pixel map; over what the model sees, on one scale."""
+    from PIL import Image
+
+    picture, coarse = explanation.picture, first(explanation.coarse)
+    size = (picture.shape[0], picture.shape[1])
+    maps = [*(interpolate(coarse, size, mode) for mode in ("nearest", "bilinear")), explanation.first_map]
+    steps = [shares(field) for field in maps]
+    scale = scale_of(steps)
+    fields = [steps[0]] * (_FRAMES // 2)
+    for before, after in pairwise(steps):
+        fields += [before + (after - before) * step / _FRAMES for step in range(1, _FRAMES + 1)]
+    frames = [Image.fromarray(overlay(picture, field, scale=scale)) for field in fields]
+    times = [_EACH] * (len(frames) - 1) + [_LAST]
+    frames[0].save(path, format="GIF", save_all=True, append_images=frames[1:], duration=times, loop=0)
+    return Path(path)
+
+
+def _tiles(
+    panels: Sequence[Panel], colormap: str | None, opacity: float, quantile: float
+) -> tuple[list[NDArray], Scale]:
+    """Every map in colour, and the scale they share; one without a picture is drawn alone."""
+    fields = [shares(panel.field) for panel in panels if panel.field is not None]
+    scale = scale_of(fields, quantile=quantile, colormap=colormap)
+    tiles = [
+        _rgb(scale.colours(field))
+        if panel.picture is None or panel.field is None
+        else overlay(panel.picture, panel.field, scale=scale, opacity=opacity)
+        for panel, field in zip(panels, fields, strict=True)
+    ]
+    return tiles, scale
+
+
+def _beside(tiles: Sequence[NDArray]) -> NDArray:
+    """Images in a row, H x W x 4 in bytes, with a transparent gap between them."""
+    height = max(len(tile) for tile in tiles)
+    gap = np.zeros((height, max(2, tiles[0].shape[1] // 50), 4), dtype=np.uint8)
+    row = [gap]
+    for tile in tiles:
+        whole = np.zeros((height, tile.shape[1], 4), dtype=np.uint8)
+        whole[: len(tile), :, :3], whole[: len(tile), :, 3] = tile, 255
+        row += [whole, gap]
+    return np.concatenate(row[1:-1], 1)
+
+
+def _rgb(unit: NDArray) -> NDArray:
+    return np.asarray(np.rint(255 * np.clip(unit, 0, 1)), dtype=np.uint8)
+
+
+def _data(pixels: NDArray) -> str:
+    """A picture inside a page."""
+    from PIL import Image
+
+    image = Image.fromarray(pixels)
+    image.thumbnail((4 * _SMALL, 2 * _SMALL))
+    file = io.BytesIO()
+    image.save(file, format="JPEG", quality=90)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def flat(values: Array) -> NDArray:
+    """Maps (..., H, W) as (n, H, W)."""
+    plain = as_numpy(values)
+    return plain.reshape(-1, *plain.shape[-2:])
+
+
+def first(maps: NDArray) -> NDArray:
+    """Of one map, or one for each target, the first."""
+    return maps if maps.ndim == 2 else maps[0]
 
 
 def comparison(
-    picture: NDArray,
-    maps: Mapping[str, tuple[NDArray, str]],
-    *,
-    coarse: NDArray,
-    heading: str = "",
-    dark: bool = False,
+    picture: NDArray, maps: Mapping[str, tuple[NDArray, str]], *, coarse: NDArray, heading: str = "", dark: bool = False
 ) -> Any:
     """One picture's map under several upsamplers, each over the picture, all on one scale."""
-    size = f"{coarse.shape[0]} x {coarse.shape[1]}"
-    panels = [Panel("picture", picture=picture), Panel("coarse map", coarse, note=size)]
+    panels = [Panel("picture", picture=picture), Panel("coarse map", coarse, note=_size(coarse))]
     panels += [Panel(name, field, picture, note) for name, (field, note) in maps.items()]
     return figure(panels, columns=5, heading=heading, dark=dark)
 
@@ -51,20 +232,18 @@ def audit_figure(report: AuditReport) -> Any:
 
 
 def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Any:
-    """Picture, coarse map, bilinear, the pixel map; then segments and scores of every depth, and the standard error."""
-    from usu.operator.interpolate import interpolate
-
+    """Picture, coarse map, bilinear, USU, segments and scores per depth, standard error (needs the extra ``plot``)."""
     result, picture = explanation.upsampled, explanation.picture
     heading = f"{explanation.title}\n{explanation.facts}, {result.seconds:.1f} s"
     if explanation.instead is not None:
         heading += f"\nNo evidence for the target; shown instead: {explanation.instead}"
     if len(explanation.labels) > 1:
         return figure(_classes(explanation), columns=len(explanation.labels) + 1, heading=heading, dark=dark)
-    coarse = explanation.coarse if explanation.coarse.ndim == 2 else explanation.coarse[0]
+    coarse = first(explanation.coarse)
     layer = f", layer {explanation.source.layer}" if explanation.source.layer else ""
     panels = [
-        Panel("what the model sees", picture=picture, note=f"{picture.shape[0]} x {picture.shape[1]}"),
-        Panel("coarse map", coarse, note=f"{explanation.source_name}{layer}, {coarse.shape[0]} x {coarse.shape[1]}"),
+        Panel("what the model sees", picture=picture, note=_size(picture)),
+        Panel("coarse map", coarse, note=f"{explanation.source_name}{layer}, {_size(coarse)}"),
         Panel("bilinear", interpolate(coarse, (picture.shape[0], picture.shape[1]), "bilinear"), picture),
         Panel("USU", explanation.first_map, picture, f"mass error {result.mass_error:.0e}"),
     ]
@@ -74,8 +253,7 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Any:
             Panel(f"scores, depth {depth}", as_numpy(field)[0], scale=SCORE_SCALE),
         ]
     if result.stderr is not None:
-        spread = result.stderr if result.stderr.ndim == 2 else result.stderr[0]
-        unit = shares(spread, explanation.first_map)
+        unit = shares(first(result.stderr), explanation.first_map)
         panels.append(Panel("standard error", unit, scale=scale_of([unit])))
     return figure(panels, columns=3 if len(panels) == 6 else 4, heading=heading, dark=dark)
 
@@ -88,8 +266,12 @@ def _classes(explanation: Explanation) -> list[Panel]:
         Panel("what the model sees", picture=picture),
         *(Panel(name, field, picture) for name, field in zip(explanation.names, maps, strict=True)),
         Panel("segments", picture=picture, labels=labels, note=f"{labels.max() + 1} segments"),
-        *(Panel("coarse map", field, note=f"{field.shape[0]} x {field.shape[1]}") for field in coarse),
+        *(Panel("coarse map", field, note=_size(field)) for field in coarse),
     ]
+
+
+def _size(field: NDArray) -> str:
+    return f"{field.shape[0]} x {field.shape[1]}"
 
 
 def effects(comparisons: Sequence[Comparison]) -> Any:

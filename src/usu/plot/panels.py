@@ -1,4 +1,4 @@
-"""Panels: a picture, a map, or a map over its picture, with a title and a colour bar; alone or in a grid."""
+"""From maps to panels: one unit, one scale for everything that is compared, the map over its photograph, and grids."""
 
 from __future__ import annotations
 
@@ -10,14 +10,123 @@ from typing import Any
 
 import numpy as np
 
+from usu import _checks as check
 from usu.errors import MissingExtraError
-from usu.plot.scale import OPACITY, QUANTILE, Scale, overlay, scale_of, shares
 from usu.types import NDArray
 
+#: Perceptually uniform and readable without colour vision: sequential for maps of one sign, diverging for two; and for
+#: scores, which are no evidence and should not look like it.
+ONE_SIGN, TWO_SIGNS, SCORES = "plasma", "RdBu_r", "cividis"
+#: Colours end at this quantile of what is shown: a few bright pixels would leave the rest dark.
+QUANTILE = 0.99
+#: How much of the picture the strongest colour hides.
+OPACITY = 0.85
+#: Below this part of a map's mass the other sign is an overshoot of an interpolation, not evidence.
+_OVERSHOOT = 0.05
+#: Less than 1, so that a map's weaker parts are seen over the picture.
+_RISE = 0.8
+#: What the model did not see.
+_DIMMED = 0.7
 #: Text and background.
 _LIGHT, _DARK = ("#000000", "#ffffff"), ("#e8e8e8", "#121212")
 #: Inches: a panel's width, and the text above and below it.
 _WIDTH, _TEXT = 3.0, 0.62
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Which value has which colour: from 0 to ``high``, or from ``-high`` to ``high`` for maps of two signs."""
+
+    high: float
+    signed: bool = False
+    colormap: str = ONE_SIGN
+    label: str = "share of the evidence (1× = average pixel)"
+    #: Behind the numbers of the colour bar.
+    times: str = "×"
+
+    @property
+    def low(self) -> float:
+        """The other end."""
+        return -self.high if self.signed else 0.0
+
+    def colours(self, field: NDArray) -> NDArray:
+        """(..., 3) in [0, 1]; NaN has the colour of 0."""
+        try:
+            from matplotlib import colormaps
+        except ImportError:
+            raise MissingExtraError("matplotlib", "plot", "Drawing an overlay") from None
+        unit = (np.nan_to_num(field) - self.low) / (self.high - self.low)
+        return np.asarray(colormaps[self.colormap](np.clip(unit, 0, 1))[..., :3])
+
+    def strength(self, field: NDArray) -> NDArray:
+        """|value| as a part of the scale's end, in [0, 1]; what a scale of one sign does not show is 0."""
+        shown = np.abs(field) if self.signed else field
+        return np.asarray(np.clip(np.nan_to_num(shown) / self.high, 0, 1))
+
+
+#: Scores run from 0 to 1 everywhere.
+SCORE_SCALE = Scale(1.0, colormap=SCORES, label="score", times="")
+
+
+def shares(field: NDArray, of: NDArray | None = None) -> NDArray:
+    """A map in the unit of its own average pixel: m / mean |m|; ``of``: in the unit of another map.
+
+    >>> shares(np.array([[0.0, 2.0], [2.0, 4.0]])).tolist()
+    [[0.0, 1.0], [1.0, 2.0]]
+    """
+    average = float(np.nanmean(np.abs(field if of is None else of), dtype=np.float64))
+    return np.asarray(field / average) if average > 0 else np.zeros_like(field)
+
+
+def scale_of(fields: Sequence[NDArray], *, quantile: float = QUANTILE, colormap: str | None = None) -> Scale:
+    """One scale for all of these maps, in the unit they have.
+
+    It ends at the ``quantile`` of their values taken together, and has two signs only where one of them means both.
+    """
+    check.real_number("quantile", quantile, least=0, most=1)
+    signed = any(_two_signs(field) for field in fields)
+    values = np.concatenate([np.zeros(0), *(np.abs(f if signed else np.maximum(f, 0)).ravel() for f in fields)])
+    values = values[np.isfinite(values)]
+    high = float(np.quantile(values, quantile)) if len(values) else 0.0
+    # a map of a few pixels has its quantile at zero
+    high = high if high > 0 else float(values.max(initial=0.0)) or 1.0
+    return Scale(high, signed, colormap or (TWO_SIGNS if signed else ONE_SIGN))
+
+
+def _two_signs(field: NDArray) -> bool:
+    below, above = -np.nansum(np.minimum(field, 0)), np.nansum(np.maximum(field, 0))
+    return bool(below > _OVERSHOOT * (below + above))
+
+
+def overlay(
+    picture: NDArray,
+    field: NDArray,
+    *,
+    scale: Scale | None = None,
+    colormap: str | None = None,
+    opacity: float = OPACITY,
+    quantile: float = QUANTILE,
+) -> NDArray:
+    """The map over the picture, H x W x 3 in bytes: the stronger the map, the less of the picture shows through.
+
+    Args:
+        picture: H x W x 3 in [0, 1]; it keeps its colours where the map is weak.
+        field: H x W; where it is NaN, the model has not seen the picture, which is dimmed.
+        scale: for `shares` of the map; None makes one from
+        colormap: a name that matplotlib knows, and
+        quantile: of the map's values, at which the colours end.
+        opacity: how much of the picture the strongest colour hides.
+
+    Guarantees:
+        A pixel of value zero is the picture's own.
+    """
+    check.real_number("opacity", opacity, least=0, most=1)
+    own = shares(field)
+    scale = scale or scale_of([own], quantile=quantile, colormap=colormap)
+    cover: Any = opacity * scale.strength(own)[..., None] ** _RISE
+    mixed = picture * (1 - cover) + scale.colours(own) * cover
+    seen = np.isfinite(field)[..., None]
+    return np.asarray(np.rint(255 * np.where(seen, mixed, _DIMMED * picture)), dtype=np.uint8)
 
 
 @dataclass(frozen=True)
@@ -39,16 +148,7 @@ class Panel:
         return (1, 1) if shown is None else (shown.shape[0], shown.shape[1])
 
 
-def figure(
-    panels: Sequence[Panel],
-    *,
-    columns: int = 4,
-    heading: str = "",
-    dark: bool = False,
-    colormap: str | None = None,
-    opacity: float = OPACITY,
-    quantile: float = QUANTILE,
-) -> Any:
+def figure(panels: Sequence[Panel], *, columns: int = 4, heading: str = "", dark: bool = False) -> Any:
     """Panels in a grid, row by row; a colour bar stands after the last panel of a row that it is valid for."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
@@ -57,14 +157,11 @@ def figure(
     lines = heading.count("\n") + 1 if heading else 0
     size = (_WIDTH * columns + 0.6, (0.9 * _WIDTH * min(tallest, 1.5) + _TEXT) * rows + 0.2 * lines)
     canvas = blank(size, paper)
-    own = [p for p in panels if p.field is not None and p.scale is None]
-    together = scale_of([shares(p.field) for p in own if p.field is not None], quantile=quantile, colormap=colormap)
+    together = scale_of([shares(p.field) for p in panels if p.field is not None and p.scale is None])
     scales = [(p.scale or together) if p.field is not None else None for p in panels]
     for index, (panel, scale) in enumerate(zip(panels, scales, strict=True)):
         following = scales[index + 1] if (index + 1) % columns and index + 1 < len(panels) else None
-        axes = canvas.add_subplot(rows, columns, index + 1)
-        last = scale is not None and scale != following
-        show(axes, panel, scale, bar=last, opacity=opacity, ink=ink, label=True)
+        show(canvas.add_subplot(rows, columns, index + 1), panel, scale, bar=scale != following, ink=ink)
     if heading:
         canvas.suptitle(heading, fontsize=11, x=0.01, ha="left", color=ink, parse_math=False)
     # a notebook shows the figure also where pyplot was never imported
@@ -79,41 +176,33 @@ def png(canvas: Any) -> bytes:
     return file.getvalue()
 
 
-def show(
-    axes: Any,
-    panel: Panel,
-    scale: Scale | None = None,
-    *,
-    bar: bool = True,
-    opacity: float = OPACITY,
-    ink: str | None = None,
-    label: bool = False,
-) -> Any:
+def show(axes: Any, panel: Panel, scale: Scale | None, *, bar: bool = True, ink: str | None = None) -> Any:
     """Draw a panel on axes, which may be a caller's own; ``ink`` None keeps the colours of the caller's style.
 
     A scale that is not the panel's own is one of `shares`.
     """
-    style: dict[str, Any] = {"parse_math": False} | ({} if ink is None else {"color": ink})
-    axes.set_title(panel.title, fontsize=9, **style)
+    style: dict[str, Any] = {} if ink is None else {"color": ink}
+    axes.set_title(panel.title, fontsize=9, parse_math=False, **style)
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_visible(False)
-    # beside a flat picture there is no room for it
-    unit = [f"colours: {scale.label}"] if scale is not None and bar and label and _flat(panel.shape) else []
-    note = "\n".join([panel.note] * bool(panel.note) + unit)
-    if note:
-        axes.set_xlabel(note, fontsize=7, **style)
-    field = panel.field
-    if field is None or scale is None:
+    wide, notes = panel.shape[1] > 1.6 * panel.shape[0], [panel.note] if panel.note else []
+    if scale is not None and bar:
+        colour_bar = _bar(axes, scale, panel.shape, ticks=2 if wide else 4, ink=ink)
+        if wide:  # beside such a picture there is no room for it
+            notes.append(f"colours: {scale.label}")
+        else:
+            colour_bar.set_label(scale.label, fontsize=7, **style)
+    if notes:
+        axes.set_xlabel("\n".join(notes), fontsize=7, parse_math=False, **style)
+    if panel.field is None or scale is None:
         if panel.picture is not None:
             axes.imshow(np.clip(panel.picture, 0, 1))
     elif panel.picture is None:
-        shown = field if panel.scale is not None else shares(field)
+        shown = panel.field if panel.scale is not None else shares(panel.field)
         axes.imshow(scale.colours(shown), interpolation="nearest")
     else:
-        axes.imshow(overlay(panel.picture, field, scale=scale, opacity=opacity))
-    if bar and scale is not None:
-        _bar(axes, scale, panel.shape, ink, label)
+        axes.imshow(overlay(panel.picture, panel.field, scale=scale))
     if panel.labels is not None:
         borders = np.zeros((*panel.labels.shape, 4))
         borders[:-1][np.diff(panel.labels, axis=0) != 0] = (1, 0.85, 0.2, 1)
@@ -122,7 +211,7 @@ def show(
     return axes
 
 
-def _bar(axes: Any, scale: Scale, shape: tuple[int, int], ink: str | None, label: bool) -> None:
+def _bar(axes: Any, scale: Scale, shape: tuple[int, int], *, ticks: int, ink: str | None) -> Any:
     """As tall as the picture, whatever its aspect."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -133,19 +222,12 @@ def _bar(axes: Any, scale: Scale, shape: tuple[int, int], ink: str | None, label
     colours = ScalarMappable(Normalize(scale.low, scale.high), colormaps[scale.colormap])
     end = "neither" if not scale.times else "both" if scale.signed else "max"
     bar = axes.figure.colorbar(colours, cax=place, extend=end, extendfrac=0.04)
-    flat = _flat(shape)
-    bar.locator = MaxNLocator(2 if flat else 4)
+    bar.locator = MaxNLocator(ticks)
     bar.formatter = FuncFormatter(lambda value, _: f"{value:g}{scale.times if value else ''}")
     bar.update_ticks()
-    style = {} if ink is None else {"colors": ink}
-    bar.ax.tick_params(labelsize=6, length=2, **style)
+    bar.ax.tick_params(labelsize=6, length=2, **({} if ink is None else {"colors": ink}))
     bar.outline.set_visible(False)
-    if label and not flat:
-        bar.set_label(scale.label, fontsize=7, **({} if ink is None else {"color": ink}))
-
-
-def _flat(shape: tuple[int, int]) -> bool:
-    return shape[1] > 1.6 * shape[0]
+    return bar
 
 
 def blank(size: tuple[float, float], paper: str = "#ffffff") -> Any:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from usu.plot import figures
+from usu.plot.panels import OPACITY, QUANTILE, Panel, shares
 from usu.results.result import Explanation
 from usu.types import NDArray
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    from usu.plot import View
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,35 +35,18 @@ class Contrast:
         """How much is different."""
         return f"{100 * self.moved:.0f} % of the evidence lies elsewhere"
 
-    def overlay(self, *, opacity: float | None = None, quantile: float | None = None) -> Image:
+    def panels(self) -> list[Panel]:
         """The difference over the picture: red where the first has more, blue where the second has."""
-        from usu.plot import overlays
+        return [Panel(self.title, self.difference, self.picture)]
 
-        return overlays(self._views(), opacity=opacity, quantile=quantile)
-
-    def plot(self, ax: Any = None, *, opacity: float | None = None, quantile: float | None = None) -> Any:
+    def plot(self, ax: Any = None, *, opacity: float = OPACITY, quantile: float = QUANTILE) -> Any:
         """Draw on matplotlib axes of yours, or on new ones of pyplot's; returns them."""
-        from usu.plot import plot
-
-        return plot(ax, "overlay", self._views(), title=self.title, note=self.facts, opacity=opacity, quantile=quantile)
+        return figures.plot(self, ax, opacity=opacity, quantile=quantile)
 
     def __repr__(self) -> str:
         return f"Contrast({self.title}; {self.facts})"
 
-    def _repr_html_(self) -> str:
-        from usu.plot import html
-
-        return html(self._views(), self.title, [self.facts])
-
-    def _repr_png_(self) -> bytes:
-        from usu.plot import small_panel
-
-        return small_panel(self._views(), self.title, self.facts)
-
-    def _views(self) -> list[View]:
-        from usu.plot import View
-
-        return [View(self.difference, self.picture, self.title)]
+    overlay, _repr_html_, _repr_png_ = figures.overlays, figures.html, figures.small_panel
 
 
 def contrast(a: Explanation, b: Explanation | None = None) -> Contrast:
@@ -82,8 +62,6 @@ def contrast(a: Explanation, b: Explanation | None = None) -> Contrast:
     >>> found.difference.tolist(), found.moved
     ([[2.0, -2.0]], 1.0)
     """
-    from usu.plot.scale import shares
-
     if b is None:
         if len(a.names) < 2:
             raise ValueError("`b` must be given where `a` has one class; got None.")

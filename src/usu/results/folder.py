@@ -1,24 +1,27 @@
-"""A result in a folder: maps, overlay, panel and, last, the manifest."""
+"""A result in a folder: maps, overlay, panel and, last, the manifest. Files are written whole or not at all."""
 
 from __future__ import annotations
 
 import errno
 import json
+import os
+import platform
 import shutil
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from usu._checks import as_numpy
 from usu.forward.digest import digest
 from usu.refine import StopReason
-from usu.results.files import draft_prefix
 from usu.types import NDArray
 
 if TYPE_CHECKING:
@@ -28,14 +31,19 @@ if TYPE_CHECKING:
 SCHEMA = 2
 #: What the system says when a folder is moved to a name that is taken.
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+#: Drafts are called ``.usu-draft.HOST.PROCESS.xxxxxxxx``, so that those of dead processes can be told.
+_DRAFT = ".usu-draft"
+#: Seconds after which a draft of another machine is taken for dead.
+_OLD = 86_400.0
 
 
-def save_explanation(explanation: Explanation, directory: Path) -> Path:
-    """``maps.npz``, ``overlay.png``, ``panel.png`` and, last, ``manifest.json``, in a folder that was not there before.
+def save_explanation(explanation: Explanation, directory: str | Path) -> Path:
+    """Write ``maps.npz``, ``overlay.png``, ``panel.png`` and, last, ``manifest.json`` into a new folder.
 
     Everything is written beside its final place and moved there in one step, so that an interruption or a full disk
     leaves nothing behind, and of several processes one gets the name.
     """
+    directory = Path(directory)
     taken = FileExistsError(
         f"`directory` must not exist yet, or be empty; got {directory}, which holds something. "
         "Choose another name, or remove it."
@@ -116,18 +124,13 @@ def _arrays(explanation: Explanation) -> dict[str, NDArray]:
     maps = {
         "coarse": explanation.coarse, "pixel_map": result.pixel_map, "scores": result.scores,
         "stderr": result.stderr, "picture": explanation.picture, "original": _bytes(explanation.original),
-        "source_values": _plain(source.values),
-        "source_signed": None if source.signed is None else _plain(source.signed),
+        "source_values": as_numpy(source.values),
+        "source_signed": None if source.signed is None else as_numpy(source.signed),
     }  # fmt: skip
-    maps |= {f"source_finer_{level}": _plain(field) for level, field in enumerate(source.finer)}
+    maps |= {f"source_finer_{level}": as_numpy(field) for level, field in enumerate(source.finer)}
     maps |= {f"segments_{depth}": labels for depth, labels in enumerate(result.segments)}
     maps |= {f"scores_{depth}": field.numpy() for depth, field in enumerate(result.depth_scores)}
     return {name: values for name, values in maps.items() if values is not None}
-
-
-def _plain(values: Tensor) -> NDArray:
-    """An array; numpy has no bfloat16, whose numbers are also float32's."""
-    return as_numpy(values.float() if values.dtype == torch.bfloat16 else values)
 
 
 def _bytes(unit: NDArray | None) -> NDArray | None:
@@ -141,3 +144,53 @@ def _bytes(unit: NDArray | None) -> NDArray | None:
 def unit_of(stored: NDArray) -> NDArray:
     """In [0, 1], whether it was stored as bytes or not."""
     return stored.astype(np.float32) / np.float32(255) if stored.dtype == np.uint8 else stored
+
+
+def versions() -> dict[str, str]:
+    """What ran."""
+    return {
+        "usu-xai": version("usu-xai"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def written(path: Path, content: bytes) -> Path:
+    """The file with this content: the old one or the new one, whatever happens in between."""
+    handle, draft = tempfile.mkstemp(prefix=draft_prefix(path.parent), dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(draft).chmod(0o644)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def draft_prefix(folder: Path) -> str:
+    """What a draft of this process is called; on the way the drafts of processes that were killed are removed."""
+    own = f"{_DRAFT}.{platform.node()}."
+    for draft in folder.glob(f"{_DRAFT}.*"):
+        process = draft.name.removeprefix(own).partition(".")[0]
+        with suppress(OSError):  # another process may be sweeping, too
+            if _gone(process) if draft.name.startswith(own) else time.time() - draft.stat().st_mtime > _OLD:
+                shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+    return f"{own}{os.getpid()}."
+
+
+def _gone(process: str) -> bool:
+    """Has this process of this machine ended? Only POSIX can be asked without harm."""
+    if os.name != "posix" or not process.isdigit():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        pass
+    return False

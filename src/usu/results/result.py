@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
-from usu import _checks as check
-from usu._checks import as_numpy
 from usu.models.pictures import Geometry, place
+from usu.plot import figures
+from usu.plot.panels import Panel
 from usu.refine import StopReason
 from usu.results.folder import manifest_of, save_explanation
-from usu.results.region import Region, region_of
 from usu.sources.coarse import CoarseMap
 from usu.types import ArrayT, NDArray
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    from usu.plot import View
-
-#: What `plot` draws: the map over its picture; both side by side; the scores; the standard errors.
-Kind = Literal["overlay", "panel", "scores", "stderr"]
+    from usu.results.region import Region
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,55 +64,23 @@ class Upsampled(Generic[ArrayT]):
     @property
     def facts(self) -> str:
         """How it was made, in one line."""
-        return _facts(self)
+        known = [value for value in np.atleast_1d(np.array(self.stability, dtype=float)) if np.isfinite(value)]
+        stable = f", stability {min(known):.2f}" if known else ""
+        return f"preset {self.provenance.get('preset', '?')}, {self.evaluations} evaluations{stable}"
 
-    def __repr__(self) -> str:
-        return f"Upsampled({self.title}; {self.facts})"
-
-    def _repr_html_(self) -> str:
-        from usu.plot import html
-
-        return html(self._views(), self.title, [self.facts])
-
-    def _repr_png_(self) -> bytes:
-        from usu.plot import small_panel
-
-        return small_panel(self._views(), self.title, self.facts)
-
-    def overlay(
-        self, *, colormap: str | None = None, opacity: float | None = None, quantile: float | None = None
-    ) -> Image:
-        """The map over its picture, as a Pillow image; several maps side by side. See `Explanation.overlay`."""
-        from usu.plot import overlays
-
-        return overlays(self._views(), colormap=colormap, opacity=opacity, quantile=quantile)
-
-    def plot(
-        self,
-        ax: Any = None,
-        kind: Kind = "overlay",
-        *,
-        colormap: str | None = None,
-        opacity: float | None = None,
-        quantile: float | None = None,
-    ) -> Any:
-        """Draw on matplotlib axes; see `Explanation.plot`."""
-        from usu.plot import plot
-
-        views = _views_of(self, kind, self._views())
-        return plot(
-            ax, kind, views, title=self.title, note=self.facts, colormap=colormap, opacity=opacity, quantile=quantile
-        )
-
-    def _views(self) -> list[View]:
-        from usu.plot import View
-
-        fields = _flat(self.pixel_map)
+    def panels(self) -> list[Panel]:
+        """Each map over its picture."""
+        fields = figures.flat(self.pixel_map)
         shown = [None] * len(fields)
         if self.picture is not None:
             pictures = self.picture if self.picture.ndim == 4 else self.picture[None]
             shown = [picture for picture in pictures for _ in range(len(fields) // len(pictures))]
-        return [View(values, picture, "") for values, picture in zip(fields, shown, strict=True)]
+        return [Panel("", field, picture) for field, picture in zip(fields, shown, strict=True)]
+
+    def __repr__(self) -> str:
+        return f"Upsampled({self.title}; {self.facts})"
+
+    overlay, plot, _repr_html_, _repr_png_ = figures.overlays, figures.plot, figures.html, figures.small_panel
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -194,139 +155,50 @@ class Explanation:
     def facts(self) -> str:
         """How it was made, in one line."""
         layer = f" at {self.source.layer}" if self.source.layer else ""
-        return f"{self.source_name}{layer}, {_facts(self.upsampled)}"
+        return f"{self.source_name}{layer}, {self.upsampled.facts}"
 
     @property
     def first_map(self) -> NDArray:
         """The map of the first target, for pictures of one map."""
-        found: NDArray = self.pixel_map
-        return found if found.ndim == 2 else found[0]
+        return figures.first(self.pixel_map)
 
     def on_original(self) -> tuple[NDArray, NDArray]:
         """The file's own picture and the first map placed on it; outside of what the model saw the map is NaN."""
         return self._placed(self.first_map)
 
-    def overlay(
-        self, *, colormap: str | None = None, opacity: float | None = None, quantile: float | None = None
-    ) -> Image:
-        """The map over the file's own picture, as a Pillow image; several classes side by side on one scale.
-
-        Args:
-            colormap: a name that matplotlib knows; None is ours.
-            opacity: how much of the picture the strongest colour hides, from 0 to 1.
-            quantile: of the map's values, at which the colours end.
-        """
-        from usu.plot import overlays
-
-        return overlays(self._views(), colormap=colormap, opacity=opacity, quantile=quantile)
-
-    def plot(
-        self,
-        ax: Any = None,
-        kind: Kind = "overlay",
-        *,
-        colormap: str | None = None,
-        opacity: float | None = None,
-        quantile: float | None = None,
-    ) -> Any:
-        """Draw on matplotlib axes of yours, or on new ones of pyplot's; returns them.
-
-        ``kind``: ``"overlay"``, ``"panel"`` (picture and overlay), ``"scores"`` or ``"stderr"``. The rest is as in
-        `overlay`.
-        """
-        from usu.plot import plot
-
-        views = _views_of(self.upsampled, kind, self._views())
-        return plot(
-            ax, kind, views, title=self.title, note=self.facts, colormap=colormap, opacity=opacity, quantile=quantile
-        )
-
-    def figure(self, *, dark: bool = False) -> Any:
-        """Picture, coarse map, bilinear, USU, segments and scores per depth (needs the extra ``plot``)."""
-        from usu.plot import explanation_figure
-
-        return explanation_figure(self, dark=dark)
-
-    def animation(self, path: str | Path) -> Path:
-        """A GIF from the coarse map over the bilinear one to the pixel map; over what the model sees, on one scale."""
-        from usu.plot import animation
-
-        return animation(self, Path(path))
-
     def region(self, share: float = 0.5) -> Region:
         """The fewest pixels that hold ``share`` of the first map's evidence, in the file's own picture."""
+        from usu.results.region import region_of
+
         return region_of(self.on_original()[1], share)
 
-    def save(self, directory: str | Path) -> Path:
-        """Write maps, overlay, panel and, last, the manifest into a new folder; all of them or nothing."""
-        return save_explanation(self, Path(directory))
+    def panels(self) -> list[Panel]:
+        """The map of each class over the file's own picture."""
+        maps = self.pixel_map if self.pixel_map.ndim == 3 else self.pixel_map[None]
+        placed = [self._placed(field) for field in maps]
+        return [Panel(name, field, picture) for name, (picture, field) in zip(self.names, placed, strict=True)]
 
-    def manifest(self) -> dict[str, Any]:
-        """Everything but the maps, as plain values."""
-        return manifest_of(self)
+    def _placed(self, field: NDArray) -> tuple[NDArray, NDArray]:
+        if self.original is None or self.geometry is None:
+            return self.picture, field
+        return self.original, place(field, self.geometry)
 
     def __repr__(self) -> str:
         return f"Explanation({self.title}; {self.facts})"
 
     def _repr_html_(self) -> str:
-        from usu.plot import html
+        return figures.html(self, [*self.source.notes, *self.provenance.get("notes", ())])
 
-        return html(self._views(), self.title, [self.facts, *self.source.notes, *self.provenance.get("notes", ())])
-
-    def _repr_png_(self) -> bytes:
-        from usu.plot import small_panel
-
-        return small_panel(self._views(), self.title, self.facts)
-
-    def _views(self) -> list[View]:
-        from usu.plot import View
-
-        views = []
-        for values, name in zip(_flat(self.pixel_map), self.names, strict=True):
-            picture, placed = self._placed(values)
-            views.append(View(placed, picture, name))
-        return views
-
-    def _placed(self, values: NDArray) -> tuple[NDArray, NDArray]:
-        if self.original is None or self.geometry is None:
-            return self.picture, values
-        return self.original, place(values, self.geometry)
+    overlay, plot, _repr_png_ = figures.overlays, figures.plot, figures.small_panel
+    figure, animation = figures.explanation_figure, figures.animation
+    save, manifest = save_explanation, manifest_of
 
 
-def _flat(values: Any) -> NDArray:
-    """(..., H, W) as (n, H, W)."""
-    plain = as_numpy(values)
-    return plain.reshape(-1, *plain.shape[-2:])
-
-
-def _views_of(result: Upsampled[Any], kind: str, views: list[View]) -> list[View]:
-    """What is drawn: the maps themselves, or fields beside them, which have no picture."""
-    from usu.plot import View, shares
-
-    check.choice("kind", kind, ("overlay", "panel", "scores", "stderr"))
-    if kind == "scores":
-        return [View(values, None, view.title) for values, view in zip(_flat(result.scores), views, strict=True)]
-    if kind == "stderr":
-        if result.stderr is None:
-            raise ValueError(
-                "`kind` must be 'overlay', 'panel' or 'scores', because these scores have no posterior; got 'stderr'."
-            )
-        pairs = zip(_flat(result.stderr), _flat(result.pixel_map), views, strict=True)
-        return [View(shares(spread, of), None, view.title) for spread, of, view in pairs]
-    return views
-
-
-def _facts(result: Upsampled[Any]) -> str:
+def _percent(probability: float) -> str:
     """
     >>> _percent(0.387), _percent(0.001), _percent(0.999)
     ('39 %', '< 1 %', '> 99 %')
     """
-    known = [value for value in np.atleast_1d(np.array(result.stability, dtype=float)) if np.isfinite(value)]
-    stable = f", stability {min(known):.2f}" if known else ""
-    return f"preset {result.provenance.get('preset', '?')}, {result.evaluations} evaluations{stable}"
-
-
-def _percent(probability: float) -> str:
     whole = round(100 * probability)
     return "< 1 %" if whole < 1 else "> 99 %" if whole > 99 else f"{whole} %"
 

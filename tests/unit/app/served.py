@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import math
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -18,12 +20,11 @@ from torch import Tensor, nn
 
 from tests.small_nets import seeded
 from usu.app.guard import Door
-from usu.app.limits import Limits
 from usu.app.looking import Glass
 from usu.app.serve import _server, listening
-from usu.app.server import create
-from usu.app.wire import read_frame
+from usu.app.visitors import Limits
 from usu.models import Loaded, Preparation
+from usu.types import NDArray
 
 SIDE = 32
 
@@ -58,6 +59,20 @@ def picture(seed: int = 0, size: tuple[int, int] = (40, 48), form: str = "PNG") 
     pixels = np.random.default_rng(seed).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC).save(out, form)
     return out.getvalue()
+
+
+def read_frame(data: bytes) -> tuple[str, dict[str, Any], dict[str, NDArray]]:
+    """What `frame` wrote, as the page reads it."""
+    header, body = struct.unpack_from("<II", data)
+    values = json.loads(data[8 : 8 + header])
+    content = data[8 + header : 8 + header + body]
+    arrays = {}
+    for one in values.pop("arrays"):
+        count = math.prod(one["shape"])
+        numbers = np.frombuffer(content, np.dtype(one["type"]).newbyteorder("<"), count, one["start"])
+        numbers = numbers.reshape(one["shape"])
+        arrays[one["name"]] = numbers if one["step"] is None else one["low"] + one["step"] * numbers
+    return values.pop("kind"), values, arrays
 
 
 @dataclass
@@ -122,15 +137,13 @@ def served(
 ) -> Iterator[tuple[int, Any]]:
     """The port, and the application."""
     sock = listening("127.0.0.1", 0)
-    port = sock.getsockname()[1]
-    app = create(what or glass(), limits=limits or Limits(evaluations=48), door=door, port=port)
-    server, closing = _server(app)
+    server, closing, port = _server(what or glass(), limits or Limits(evaluations=48), door or Door(), sock)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
     try:
-        yield port, app
+        yield port, server.config.app
     finally:
         closing()
         server.should_exit = True

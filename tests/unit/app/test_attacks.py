@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tests.unit.app.served import Client, Small, glass, picture, served, until
 from usu.app.guard import Door
-from usu.app.limits import Limits
+from usu.app.visitors import Limits
 
 LIMITS = Limits(megabytes=1, megapixels=1, evaluations=48)
 

@@ -14,14 +14,13 @@ import pytest
 import torch
 
 import usu
-from tests.unit.app.served import Client, glass, picture, served
+from tests.unit.app.served import Client, glass, picture, read_frame, served
 from usu.app import export
-from usu.app.limits import Limits
 from usu.app.looking import Explained, Glass, Opened, field_now, probabilities
 from usu.app.turns import Question, RefusedError, StoppedError
 from usu.app.views import WAYS, Look, desiderata, masses
-from usu.app.visitors import Visitors
-from usu.app.wire import frame, read_frame
+from usu.app.visitors import Limits, Visitors
+from usu.app.wire import frame
 from usu.auditor import TOLERANCE
 from usu.models.pictures import decode
 from usu.pipeline import scores_of
@@ -136,8 +135,7 @@ def test_what_is_taken_away_is_what_is_shown(tmp_path: Path) -> None:
     with np.load(io.BytesIO(export.arrays(known, view))) as found:
         assert np.array_equal(found["pixel_map"], view.of(known).numpy())
         assert {"coarse", "scores", "segments_0", "effects", "effects_stderr", "stderr"} <= set(found)
-    explanation = export.explanation_of(asked, one, known, view)
-    zipfile.ZipFile(io.BytesIO(export.folder(explanation))).extractall(tmp_path)
+    zipfile.ZipFile(io.BytesIO(export.folder(asked, one, known, view))).extractall(tmp_path)
     manifest = json.loads((tmp_path / "result" / "manifest.json").read_text())
     assert manifest["evaluations"] == known.evaluations
     assert manifest["mass_error"] < 1e-10
@@ -156,11 +154,11 @@ def test_wire_keeps_sixteen_bits_of_every_range() -> None:
 
 def test_visitors_are_forgotten() -> None:
     now, gone = [0.0], list[Question]()
-    visitors = Visitors(Limits(visitors=2, idle=1, pictures=1), str, gone.append, lambda: now[0])
+    visitors = Visitors(Limits(visitors=2, idle=1, pictures=1), gone.append, lambda: now[0])
     one, two = visitors.welcome(None), visitors.welcome(None)
     assert visitors.welcome(one.key) is one
     one.asking["explain"] = two.asking["explain"] = Question("", 1, short=True)
-    with pytest.raises(RefusedError, match="full"):
+    with pytest.raises(RefusedError, match="too many visitors"):
         visitors.welcome(None)
     for _ in range(3):
         visitors.keep(one, opened()[1])
@@ -168,7 +166,7 @@ def test_visitors_are_forgotten() -> None:
     now[0] = 61
     assert visitors.welcome(None) not in (one, two)
     assert len(gone) == 2
-    with pytest.raises(RefusedError, match="no_visit"):
+    with pytest.raises(RefusedError, match="Nobody knows you"):
         visitors.visitor(one.key)
 
 

@@ -26,17 +26,17 @@ def small():
 
 def test_beyond_loopback_names_are_wanted_and_a_key_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("USU_TOKEN", raising=False)
-    assert door_of("127.0.0.1", (), (), None).token is None
+    assert door_of("127.0.0.1", (), ()).token is None
     with pytest.raises(ValueError, match="`--allow-host` must name"):
-        door_of("0.0.0.0", (), (), None)
-    one, two = (door_of("0.0.0.0", ("demo.example",), (), None) for _ in range(2))
+        door_of("0.0.0.0", (), ())
+    one, two = (door_of("0.0.0.0", ("demo.example",), ()) for _ in range(2))
     assert one.token != two.token
     assert len(one.token or "") >= 22
     assert address("0.0.0.0", 80, one) == f"http://demo.example:80/?token={one.token}"
     monkeypatch.setenv("USU_TOKEN", "kept")
-    assert door_of("0.0.0.0", ("demo.example",), (), None).token == "kept"
+    assert door_of("0.0.0.0", ("demo.example",), ()).token == "kept"
     # named by others, it is reached by others: a proxy stands before it
-    assert door_of("127.0.0.1", ("demo.example",), (), None).token == "kept"
+    assert door_of("127.0.0.1", ("demo.example",), ()).token == "kept"
 
 
 def test_a_port_that_is_taken() -> None:
