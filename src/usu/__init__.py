@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from usu.operator.interpolate import interpolate as interpolate
     from usu.operator.redistribute import cell_budgets as cell_budgets
     from usu.operator.redistribute import redistribute as redistribute
-    from usu.pipeline import Sanity as Sanity
     from usu.pipeline import explain_many as explain_many
     from usu.pipeline import upsample as upsample
     from usu.pipeline.explain import explain as explain
+    from usu.pipeline.sanity import Sanity as Sanity
     from usu.pipeline.sanity import sanity as sanity
     from usu.refine import StopReason as StopReason
     from usu.refine import boundary_segments as boundary_segments
@@ -64,7 +64,8 @@ _FROM = {
     "usu.operator.budgets": "Hybrid SoftIWMR SoftPrior",
     "usu.operator.interpolate": "interpolate",
     "usu.operator.redistribute": "cell_budgets redistribute",
-    "usu.pipeline": "Sanity explain explain_many sanity upsample",
+    "usu.pipeline": "explain explain_many upsample",
+    "usu.pipeline.sanity": "Sanity sanity",
     "usu.refine": "StopReason boundary_segments heterogeneity merge mixing",
     "usu.results": "Contrast Explanation Region Upsampled contrast load",
     "usu.settings": "PRESETS Settings",

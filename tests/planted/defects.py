@@ -203,7 +203,7 @@ DEFECTS: tuple[Defect, ...] = (
         ("signs cancel in the scale", "scale = flat.abs().sum(1", "scale = flat.sum(1"),
     ),
     *_in(
-        "pipeline", "pipeline/stability.py",
+        "pipeline", "pipeline/halves.py",
         ("compared with itself", "every = every[1:]", "every = every[0:]"),
     ),
     *_in(

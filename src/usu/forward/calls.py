@@ -115,7 +115,7 @@ Target: TypeAlias = int | Sequence[int] | Callable[[Any], Tensor] | None
 #: function of the logits.
 Link: TypeAlias = Literal["logit", "log_probability", "probability", "log_odds"] | Callable[[Tensor], Tensor]
 
-_LINKS = ("logit", "log_probability", "probability", "log_odds")
+LINKS = ("logit", "log_probability", "probability", "log_odds")
 
 
 def logits_of(output: object) -> Tensor:
@@ -184,10 +184,10 @@ def checked_target(target: Target) -> tuple[int, ...] | Callable[[Any], Tensor] 
     return tuple(int(index) for index in many)
 
 
-def checked_link(link: Link, target: object) -> Link:
+def checked_link(link: Link, target: object = None) -> Link:
     """A link that is known, and used where there are logits."""
     if not callable(link):
-        check.choice("link", link, _LINKS)
+        check.choice("link", link, LINKS)
     if link != "logit" and callable(target):
         raise ValueError(
             "`link` must be 'logit' with a callable `target`, which reads the raw output; got "

@@ -98,6 +98,7 @@ class Noise:
 
 
 _NAMED: dict[str, Callable[[Tensor], Tensor]] = {"blur": Blur(), "mean": Mean(), "noise": Noise()}
+FILLS = tuple(_NAMED)
 
 
 def fill_named(fill: Fill) -> Callable[[Tensor], Tensor]:
@@ -107,7 +108,7 @@ def fill_named(fill: Fill) -> Callable[[Tensor], Tensor]:
     (Blur(sigma=0.05), Constant(value=0.0))
     """
     if isinstance(fill, str):
-        check.choice("fill", fill, tuple(_NAMED))
+        check.choice("fill", fill, FILLS)
         return _NAMED[fill]
     if callable(fill):
         return fill

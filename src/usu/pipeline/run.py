@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,8 +18,19 @@ from usu.forward import Engine, Model, Progress, Target
 from usu.forward import engine as engine_of
 from usu.forward.engine import RuntimeName
 from usu.inputs import Input, agree, call_of, model_of
-from usu.pipeline.halves import Scored, finer_of, map_of, mass_error_of, model_name, scores_of
-from usu.pipeline.stability import Certainty, certainty_of, expected_stability, sentence
+from usu.pipeline.halves import (
+    Certainty,
+    Scored,
+    certainty_of,
+    finer_of,
+    map_of,
+    maps_of,
+    mass_error_of,
+    model_name,
+    scores_of,
+    sentence,
+    stable,
+)  # fmt: skip
 from usu.results import Upsampled, versions
 from usu.settings import Settings, settings_of
 from usu.sources.coarse import CoarseMap
@@ -153,11 +165,11 @@ def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | N
         asked, ran_by, note = asked.run_by(runs.model), runs.name, runs.note
     scored = scores_of(
         given, asked, settings, finer=finer, progress=progress,
-        enough=lambda found, labels: expected_stability(found, labels, given, settings, finer) >= settings.stability,
+        enough=partial(stable, given=given, settings=settings, finer=finer),
     )  # fmt: skip
     # a callable target may turn out to hold several
     several = given.several or len(scored.field) > 1
-    agree(given.coarse.numel() // len(given.partition.sizes), len(scored.field))
+    agree(len(maps_of(given)), len(scored.field))
     field = (scored.field if several else scored.field[0]).to(given.coarse.device)
     finer = tuple(level if several else level[0] for level in finer)
     result = map_of(given.coarse, field, settings, cells=given.cells, finer=finer)

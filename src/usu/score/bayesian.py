@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
 from usu.score.posterior import Posterior, fit, kernels, repeat, segment_sums
-from usu.score.segmented import chosen, orthogonal_groups, segmented
+from usu.score.segmented import orthogonal_groups, segmented
 from usu.types import Array, NDArray
 
 #: Groups that are looked at first, and between two looks, where certainty decides how many there will be.
@@ -71,7 +71,7 @@ def effects_of_groups(
     fill: Fill = "blur",
     which: Array | None = None,
     evidence: Tensor | None = None,
-    enough: Callable[[Effects], bool] | None = None,
+    enough: Callable[[Effects, NDArray], bool] | None = None,
     seed: int | torch.Generator = 0,
     progress: Progress | None = None,
 ) -> Effects:
@@ -88,52 +88,36 @@ def effects_of_groups(
         fill: what takes a segment's place; see `usu.fills`.
         which: labels (or booleans) of the segments to vary; the others stay shown.
         evidence: (T, H, W) or (H, W): where effects are expected, up to a factor that the groups decide.
-        enough: asked after 90 groups and every 60 more; True ends it.
+        enough: asked after 90 groups and every 60 more, with the effects so far and the segments; True ends it.
         seed: a whole number, or a torch generator to draw from. The first groups are the same however many there are.
         progress: called with the number of pictures done and in all; if it returns True, what is known is the answer.
     """
-    parts = segmented(engine, image, segments, fill)
-    varied, start = chosen(which, parts.segments, parts.count)
+    parts = segmented(engine, image, segments, fill, which)
+    varied = parts.asked
     check.whole_number("evaluations", evaluations, least=2)
     groups = orthogonal_groups(evaluations, len(varied), check.generator("seed", seed))
     labels = parts.segments.cpu()
     prior = kernels(labels, torch.as_tensor(picture))[:, varied][:, :, varied]
     hoped = None if evidence is None else segment_sums(evidence.cpu(), labels)[..., varied].reshape(-1, len(varied))
-
-    def build(rows: slice) -> Tensor:
-        shown = torch.ones(rows.stop - rows.start, parts.count, dtype=torch.bool)
-        shown[:, varied] = groups[rows]
-        return parts.show(shown)
-
     values: list[Tensor] = []
-    stopped = False
+    begin, stopped = 0, False
 
-    def tell(done: int, _: int) -> bool:
+    def tell(done: int, _: int) -> None:
         nonlocal stopped
         stopped = bool(progress is not None and progress(begin + done, evaluations)) or stopped
-        return stopped
 
-    for begin, end in _looks(evaluations, first=STEP if enough is None else FIRST):
-        values.append(
-            engine.evaluate(
-                parts.image, end - begin, lambda rows, begin=begin: build(slice(begin + rows.start, begin + rows.stop)),  # type: ignore[misc] # mypy does not see the default
-                progress=tell,
-            )
-        )  # fmt: skip
-        if enough is None and end < evaluations and not stopped:
+    while True:
+        end = min(evaluations, begin + (STEP if enough is None or begin else FIRST))
+        values.append(parts.values_of_groups(engine, groups[begin:end], tell))
+        begin = end
+        last = stopped or end == evaluations
+        if enough is None and not last:
             continue
         if hoped is not None and len(hoped) not in (1, values[0].shape[1]):  # several maps, one target
             hoped = hoped.mean(0, keepdim=True)
         posterior = fit(groups[:end], torch.cat(values), covariances=prior, evidence=hoped)
-        found = Effects(posterior, groups[:end], prior, hoped, varied, start, stopped=stopped and end < evaluations)
-        if stopped or (enough is not None and end < evaluations and enough(found)):
-            break
-    return found
-
-
-def _looks(most: int, *, first: int) -> Iterator[tuple[int, int]]:
-    """From where to where the groups are evaluated before somebody may say that it is enough."""
-    begin, end = 0, min(first, most)
-    while begin < most:
-        yield begin, end
-        begin, end = end, min(end + STEP, most)
+        found = Effects(
+            posterior, groups[:end], prior, hoped, varied, parts.start, stopped=stopped and end < evaluations
+        )
+        if last or (enough is not None and enough(found, segments)):
+            return found

@@ -10,7 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.segmented import Scores, antithetic_groups, chosen, segmented, shapley_groups
+from usu.score.segmented import Scores, antithetic_groups, segmented, shapley_groups
 from usu.types import Array
 
 
@@ -64,8 +64,8 @@ def sampled(
     check.real_number("strength", strength, least=0)
     if not 0 < check.real_number("keep_probability", keep_probability) < 1:
         raise ValueError(f"`keep_probability` must lie between 0 and 1; got {keep_probability}.")
-    parts = segmented(engine, image, segments, fill)
-    asked, start = chosen(which, parts.segments, parts.count)
+    parts = segmented(engine, image, segments, fill, which)
+    asked = parts.asked
     shapley = fit == "kernel_shap"
     looks = reference is None and (shapley or engine.target is None)
     groups = check.whole_number("evaluations", evaluations, least=2 + looks + shapley) - looks - shapley
@@ -80,13 +80,8 @@ def sampled(
     else:
         drawn = antithetic_groups(groups, len(asked), keep_probability, generator)
 
-    def build(rows: slice) -> Tensor:
-        shown = torch.ones(rows.stop - rows.start, parts.count, dtype=torch.bool)
-        shown[:, asked] = drawn[rows]
-        return parts.show(shown)
-
-    values = engine.evaluate(parts.image, len(drawn), build, progress=progress)
-    result = start.repeat(values.shape[1], 1)
+    values = parts.values_of_groups(engine, drawn, progress)
+    result = parts.start.repeat(values.shape[1], 1)
     errors = result.clone()
     if len(asked):
         shown = drawn[:groups].double()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.forward import Engine
+from usu.forward import Engine, Progress
 from usu.forward.fills import Fill, apply, filled, keep_shown
 from usu.types import Array
 
@@ -43,35 +43,51 @@ class Segmented:
     segments: Tensor
     #: P: labels are 0 to P - 1.
     count: int
+    #: Labels of the segments to evaluate: asked for and not empty.
+    asked: Tensor
+    #: (P,) values to start from: NaN for a segment that was not asked for, else 0.
+    start: Tensor
 
-    def show(self, shown: Tensor) -> Tensor:
-        """Pictures (n, C, H, W) in which only the segments ``shown`` (n, P) survive."""
-        return apply(self.image, self.filled, keep_shown(shown.to(self.segments.device), self.segments))
+    def values(
+        self, engine: Engine, count: int, shown: Callable[[slice], Tensor], progress: Progress | None = None
+    ) -> Tensor:
+        """Values (count, T) of pictures in which only the segments ``shown(rows)``, (n, P) booleans, survive."""
+
+        def build(rows: slice) -> Tensor:
+            return apply(self.image, self.filled, keep_shown(shown(rows).to(self.segments.device), self.segments))
+
+        return engine.evaluate(self.image, count, build, progress=progress)
+
+    def values_of_groups(self, engine: Engine, groups: Tensor, progress: Progress | None = None) -> Tensor:
+        """The same for ``groups`` (n, P') of the segments asked for; all others are shown."""
+
+        def shown(rows: slice) -> Tensor:
+            every = torch.ones(rows.stop - rows.start, self.count, dtype=torch.bool)
+            every[:, self.asked] = groups[rows]
+            return every
+
+        return self.values(engine, len(groups), shown, progress)
 
 
-def segmented(engine: Engine, image: Array, segments: Array, fill: Fill) -> Segmented:
-    """Everything checked, on the model's device."""
+def segmented(engine: Engine, image: Array, segments: Array, fill: Fill, which: Array | None = None) -> Segmented:
+    """Everything checked, on the model's device; ``which``: labels or booleans of the segments to evaluate, or all."""
     placed = engine.place(image)
     labels = check.labels("segments", segments, size=placed.shape[-2:])
-    return Segmented(placed, filled(placed, fill), labels.to(placed.device), int(labels.max()) + 1)
-
-
-def chosen(which: Array | None, segments: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Indices of the segments to evaluate (asked for and not empty), and (P,) values to start from: NaN or 0."""
-    wanted = torch.ones(count, dtype=torch.bool)
+    present = torch.bincount(labels.flatten()).cpu() > 0
+    wanted = torch.ones_like(present)
     if which is not None:
         given = torch.as_tensor(which).cpu().flatten()
-        if given.dtype == torch.bool and len(given) == count:
+        if given.dtype == torch.bool and len(given) == len(present):
             wanted = given
         else:
             wanted[:] = False
             if given.numel():
-                labels = check.labels("which", given)
-                check.whole_number("which", int(labels.max()), most=count - 1)
-                wanted[labels] = True
-    present = torch.bincount(segments.flatten(), minlength=count).cpu() > 0
-    start = torch.zeros(count, dtype=torch.float64).masked_fill(~wanted, torch.nan)
-    return (wanted & present).nonzero().flatten(), start
+                chosen = check.labels("which", given)
+                check.whole_number("which", int(chosen.max()), most=len(present) - 1)
+                wanted[chosen] = True
+    start = torch.zeros(len(present), dtype=torch.float64).masked_fill(~wanted, torch.nan)
+    asked = (wanted & present).nonzero().flatten()
+    return Segmented(placed, filled(placed, fill), labels.to(placed.device), len(present), asked, start)
 
 
 def antithetic_groups(count: int, segments: int, probability: float, generator: torch.Generator) -> Tensor:
