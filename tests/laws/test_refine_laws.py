@@ -165,10 +165,10 @@ def test_the_whole_recursion(
     allowed = None if spare is None else cost * (int(first.max()) + 1) + spare
     bill = 0
 
-    def score(labels: np.ndarray, which: np.ndarray) -> np.ndarray:
+    def score(labels: np.ndarray, which: np.ndarray) -> torch.Tensor:
         nonlocal bill
         bill += cost * len(which)
-        return rng.normal(0, 10 ** rng.uniform(-3, 3), (targets, len(which)))
+        return torch.from_numpy(rng.normal(0, 10 ** rng.uniform(-3, 3), (targets, len(which))))
 
     def split(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndarray:
         return segment.split(labels, which, picture, segmenter, parts, limit=limit)

@@ -157,7 +157,7 @@ DEFECTS: tuple[Defect, ...] = (
         ("against the wrong picture", "- values[-1])", "- values[0])"),
     ),
     *_in(
-        "score", "score/segmented.py",
+        "score", "score/sampled.py",
         ("pairs are no complements", "u > 1 - probability", "u < 1 - probability"),
         ("sizes one short", "size = 1 + torch.multinomial(", "size = torch.multinomial("),
     ),

@@ -10,7 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.segmented import Scores, antithetic_groups, segmented, shapley_groups
+from usu.score.segmented import Scores, segmented
 from usu.types import Array
 
 
@@ -119,3 +119,24 @@ def _ridge(design: Tensor, values: Tensor, strength: float, *, intercept: int) -
         return effects, torch.full_like(effects, torch.inf)
     variance = (values - design @ effects).square().sum(0) / freedom
     return effects, (vt.T.square() @ inverse.square()).sqrt()[:, None] * variance.sqrt()
+
+
+def antithetic_groups(count: int, segments: int, probability: float, generator: torch.Generator) -> Tensor:
+    """(count, segments) booleans: u < p, and 1 - u < p for the same u; at 1/2 the second is the complement."""
+    u = torch.rand((count + 1) // 2, segments, generator=generator, dtype=torch.float64, device=generator.device).cpu()
+    return torch.stack([u < probability, u > 1 - probability], 1).flatten(0, 1)[:count]
+
+
+def shapley_groups(count: int, segments: int, generator: torch.Generator) -> Tensor:
+    """(count, segments) booleans: sizes k with probability ∝ 1 / (k (P - k)), members at random, complements next.
+
+    With the sizes drawn from the kernel, every group has the same weight in the fit.
+    """
+    pairs = (count + 1) // 2
+    if segments < 2:
+        return torch.ones(count, segments, dtype=torch.bool)
+    sizes = torch.arange(1, segments, dtype=torch.float64, device=generator.device)
+    size = 1 + torch.multinomial(1 / (sizes * (segments - sizes)), pairs, replacement=True, generator=generator)
+    order = torch.rand(pairs, segments, generator=generator, device=generator.device).argsort(1).argsort(1)
+    group = (order < size[:, None]).cpu()
+    return torch.stack([group, ~group], 1).flatten(0, 1)[:count]
