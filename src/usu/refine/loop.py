@@ -180,7 +180,7 @@ def refine(
     Guarantees: scores in [0, 1]; never more segments than are affordable; label maps nest.
 
     >>> halve = lambda labels, which, limit: np.array([[0, 2, 1, 1]])
-    >>> effect = lambda labels, which: torch.tensor([[0.0, 1.0, 0.8]]).double()[:, which]
+    >>> effect = lambda labels, which: torch.tensor([[0.0, 1.0, 0.8]], dtype=torch.float64)[:, which]
     >>> result = refine(effect, halve, np.array([[0, 0, 1, 1]]), depth=1, reach="segment")
     >>> result.segment_scores[1].tolist(), result.stop_reason.name
     ([[0.0, 1.0, 0.4]], 'DEPTH')
