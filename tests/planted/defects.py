@@ -208,8 +208,8 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     *_in(
         "pipeline", "pipeline/run.py",
-        ("smallest of the errors, not the largest", "mass_error=max(d.mass_error for d in done)",
-         "mass_error=min(d.mass_error for d in done)"),
+        ("smallest of the errors, not the largest", "mass_error=max(one.mass_error for one in done)",
+         "mass_error=min(one.mass_error for one in done)"),
     ),
     *_in(
         "pipeline", "inputs.py",
