@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import usu
+from tests.chosen import refining
 from usu import refine, segment
 from usu.operator.cells import interval_of
 
@@ -177,11 +178,8 @@ def test_the_whole_recursion(
         score,
         split,
         first,
-        depth=depth,
-        kind=kind,  # type: ignore[arg-type]
-        reach=reach,  # type: ignore[arg-type]
-        affordable=lambda: None if allowed is None else (allowed - bill) // cost,
-        tolerance=0,
+        refining(depth=depth, heterogeneity=kind, reach=reach, tolerance=0),
+        lambda: None if allowed is None else (allowed - bill) // cost,
     )
     assert allowed is None or bill <= allowed
     assert len(result.fields) <= depth + 1

@@ -105,20 +105,8 @@ def scores_of(
 
         return split(labels, which, given.picture, settings.segmenter, settings.children, limit=limit)
 
-    refined = refine(
-        scorer,
-        split,
-        np.zeros(size, np.int64) if unscored else settings.segmenter(given.picture, settings.parts),
-        depth=settings.depth,
-        threshold=settings.threshold,
-        center=settings.center,
-        temperature=settings.mixing,
-        tolerance=settings.tolerance,
-        kind=settings.heterogeneity,
-        reach=settings.reach,
-        scale="range" if settings.scale == "range" else "density",
-        affordable=scorer.affordable,
-    )
+    first = np.zeros(size, np.int64) if unscored else settings.segmenter(given.picture, settings.parts)
+    refined = refine(scorer, split, first, settings, scorer.affordable)
     reason = refined.stop_reason
     if given.empty and not everywhere:
         reason = StopReason.NOTHING_TO_MOVE
