@@ -202,9 +202,7 @@ def refine(
             break
         effects = unit.unclipped(effects_of(finer, children))
         new = _inherit(values[-1], parent, children, effects, finer)
-        if (
-            settings.reach == "segment"
-        ):  # its pixels get the segment's largest |H|, for each target apart
+        if settings.reach == "segment":  # its pixels get the segment's largest |H|, for each target apart
             h = torch.stack([strengths(one, labels)[torch.from_numpy(labels)] for one in h])
         field = merge(fields[-1], new[:, torch.from_numpy(finer)], mixing(h, settings.center, settings.mixing))
         left = affordable()
