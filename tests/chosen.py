@@ -19,3 +19,8 @@ def chosen(preset: str | None = None, **changes: object) -> Settings:
     found = settings_of(preset)
     exact = {"evaluations": 300} if found.evaluations == "auto" else {}
     return replace(found, **{**exact, **changes})  # type: ignore[arg-type]
+
+
+def refining(**changes: object) -> Settings:
+    """Settings of a refinement as the paper has it."""
+    return Settings(**{"depth": 2, "reach": "pixel", **changes})  # type: ignore[arg-type]

@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from usu import _checks as check
-from usu.forward.calls import Link, checked_link
+from usu.forward.calls import LINKS, Link, checked_link
 from usu.forward.engine import RUNTIMES, RuntimeName
-from usu.forward.fills import Fill, fill_named
-from usu.operator.budgets import Budget, SoftPrior, checked_budget
+from usu.forward.fills import FILLS, Fill, fill_named
+from usu.operator.budgets import BUDGETS, Budget, SoftPrior, checked_budget
 from usu.segment.segmenter import Segmenter, Slic
 
 #: A little smoothing, or segments fray along fur and grain.
@@ -48,7 +48,10 @@ class Settings:
     #: Effects to scores: ``"range"``, min to max; ``"density"``, effect per pixel over the largest, none below 0;
     #: ``"log"``, the logarithm of that: it is the highest scores that differ between seeds, and now differ least.
     scale: Literal["range", "density", "log"] = "range"
-    #: Refinement.
+    #: Refinement: the most levels after the first; into how many children a segment is split where |H| > threshold;
+    #: center (at least five times ``mixing``, or flat places lose their coarse value) and temperature of the mixing;
+    #: the root-mean-square change that ends it; the kind of H; and how far an edge carries the finer scores: to the
+    #: pixels where H is high, a seam along the edge (the paper), or to the whole of every segment that has one.
     depth: int = 0
     children: int = 4
     threshold: float = 0.1
@@ -77,7 +80,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name, words in _WORDS.items():
-            check.choice(name, getattr(self, name), words)
+            value = getattr(self, name)
+            if isinstance(value, str) or name not in _OR_VALUES:
+                check.choice(name, value, words)
+            else:
+                _OR_VALUES[name](value)
         for name, least in (("parts", 1), ("children", 1), ("depth", 0)):
             check.whole_number(name, getattr(self, name), least=least)
         for name in ("threshold", "tolerance"):
@@ -92,11 +99,8 @@ class Settings:
                 "`segmenter` must be callable as (picture, parts, region=...); got "
                 f"{type(self.segmenter).__name__}. Take one of usu.segment."
             )
-        fill_named(self.fill)
-        checked_link(self.link, None)
         if self.potential is not None and not callable(self.potential):
             raise TypeError(f"`potential` must be a function of scores; got {type(self.potential).__name__}.")
-        checked_budget(self.budget)
         if self.max_gain is not None:
             check.real_number("max_gain", self.max_gain, least=1)
         if self.base is not None:
@@ -148,7 +152,12 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "reach": ("pixel", "segment"),
     "edges": ("segments", "picture"),
     "signed": ("flip", "literal"),
+    "fill": FILLS,
+    "link": LINKS,
+    "budget": BUDGETS,
 }
+#: What may also be a value, by who checks it.
+_OR_VALUES: dict[str, Callable[[Any], object]] = {"fill": fill_named, "link": checked_link, "budget": checked_budget}
 
 #: What `cell` and `soft` share: few segments, log-odds, a posterior, logarithms, until the map is stable.
 _STABLE: dict[str, Any] = {
@@ -193,5 +202,6 @@ def settings_of(
         name = default if settings is None else settings
         check.choice("preset", name, tuple(PRESETS))
         settings = PRESETS[name]
-    changes: dict[str, Any] = {"evaluations": evaluations, "seed": seed, "engine": engine}
-    return replace(settings, **{name: value for name, value in changes.items() if value is not None})
+    given: dict[str, Any] = {"evaluations": evaluations, "seed": seed, "engine": engine}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace(settings, **changes) if changes else settings

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
 import usu
-from tests.chosen import chosen
+from tests.chosen import chosen, refining
 from usu import segment
 from usu.inputs import displayable
 from usu.operator.cells import interval_of
@@ -109,7 +109,7 @@ def test_mass_is_kept_at_every_depth_of_the_recursion(coarse, size, seed, budget
 
     refined = refine(
         effects, lambda labels, which, limit: segment.split(labels, which, picture, segment.Tiles(), 4, limit=limit),
-        segment.Tiles()(picture, 6), depth=3, threshold=0.0, tolerance=0.0,
+        segment.Tiles()(picture, 6), refining(depth=3, threshold=0.0, tolerance=0.0),
     )  # fmt: skip
     assert len(refined.fields) > 1 or float(refined.fields[0].std()) == 0
     for field, labels in zip(refined.fields, refined.segments, strict=True):

@@ -13,8 +13,8 @@ import torch
 import usu
 from tests.chosen import chosen
 from tests.small_nets import Tower, seeded
+from usu.score.bayesian import hadamard, orthogonal_groups
 from usu.score.posterior import differences, fit, iou_with_first, kernels, repeat, segment_sums, tops
-from usu.score.segmented import hadamard, orthogonal_groups
 
 
 def dice(seed=0):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import usu
+from tests.chosen import refining
 from usu import refine, segment
 from usu.operator.cells import interval_of
 
@@ -165,10 +166,10 @@ def test_the_whole_recursion(
     allowed = None if spare is None else cost * (int(first.max()) + 1) + spare
     bill = 0
 
-    def score(labels: np.ndarray, which: np.ndarray) -> np.ndarray:
+    def score(labels: np.ndarray, which: np.ndarray) -> torch.Tensor:
         nonlocal bill
         bill += cost * len(which)
-        return rng.normal(0, 10 ** rng.uniform(-3, 3), (targets, len(which)))
+        return torch.from_numpy(rng.normal(0, 10 ** rng.uniform(-3, 3), (targets, len(which))))
 
     def split(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndarray:
         return segment.split(labels, which, picture, segmenter, parts, limit=limit)
@@ -177,11 +178,8 @@ def test_the_whole_recursion(
         score,
         split,
         first,
-        depth=depth,
-        kind=kind,  # type: ignore[arg-type]
-        reach=reach,  # type: ignore[arg-type]
-        affordable=lambda: None if allowed is None else (allowed - bill) // cost,
-        tolerance=0,
+        refining(depth=depth, heterogeneity=kind, reach=reach, tolerance=0),
+        lambda: None if allowed is None else (allowed - bill) // cost,
     )
     assert allowed is None or bill <= allowed
     assert len(result.fields) <= depth + 1

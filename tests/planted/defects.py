@@ -157,7 +157,7 @@ DEFECTS: tuple[Defect, ...] = (
         ("against the wrong picture", "- values[-1])", "- values[0])"),
     ),
     *_in(
-        "score", "score/segmented.py",
+        "score", "score/sampled.py",
         ("pairs are no complements", "u > 1 - probability", "u < 1 - probability"),
         ("sizes one short", "size = 1 + torch.multinomial(", "size = torch.multinomial("),
     ),
@@ -203,13 +203,13 @@ DEFECTS: tuple[Defect, ...] = (
         ("signs cancel in the scale", "scale = flat.abs().sum(1", "scale = flat.sum(1"),
     ),
     *_in(
-        "pipeline", "pipeline/stability.py",
+        "pipeline", "pipeline/halves.py",
         ("compared with itself", "every = every[1:]", "every = every[0:]"),
     ),
     *_in(
         "pipeline", "pipeline/run.py",
-        ("smallest of the errors, not the largest", "mass_error=max(d.mass_error for d in done)",
-         "mass_error=min(d.mass_error for d in done)"),
+        ("smallest of the errors, not the largest", "mass_error=max(one.mass_error for one in done)",
+         "mass_error=min(one.mass_error for one in done)"),
     ),
     *_in(
         "pipeline", "inputs.py",

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
 
+from tests.chosen import refining
 from usu import refine, segment
 from usu.refine import StopReason
 
@@ -21,10 +20,10 @@ class Effects:
     def __init__(self, *fields: np.ndarray, allowed: int | None = None) -> None:
         self.fields, self.allowed, self.calls = fields or (TRUTH,), allowed, []
 
-    def __call__(self, labels: np.ndarray, which: np.ndarray) -> np.ndarray:
+    def __call__(self, labels: np.ndarray, which: np.ndarray) -> torch.Tensor:
         self.calls.append((labels, which))
         sums = np.stack([np.bincount(labels.ravel(), field.ravel()) for field in self.fields])
-        return sums[:, which]
+        return torch.from_numpy(sums[:, which])
 
     @property
     def spent(self) -> int:
@@ -35,7 +34,7 @@ class Effects:
 
 
 def refined(effects: Effects, **settings: object) -> refine.Refined:
-    return refine.refine(effects, quarter, FIRST, affordable=effects.left, **settings)  # type: ignore[arg-type]
+    return refine.refine(effects, quarter, FIRST, refining(**settings), effects.left)
 
 
 def quarter(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndarray:
@@ -44,7 +43,7 @@ def quarter(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndar
 
 def test_depth_zero_scores_the_first_partition_only() -> None:
     effects = Effects()
-    result = refine.refine(effects, quarter, FIRST, depth=0)
+    result = refine.refine(effects, quarter, FIRST, refining(depth=0))
     sums = np.bincount(FIRST.ravel(), TRUTH.ravel())
     expected = (sums - sums.min()) / np.ptp(sums)
     np.testing.assert_allclose(result.scores[0], expected[FIRST], atol=1e-12)
@@ -55,7 +54,7 @@ def test_depth_zero_scores_the_first_partition_only() -> None:
 
 def test_one_step_by_hand() -> None:
     effects = Effects()
-    result = refine.refine(effects, quarter, FIRST, depth=1)
+    result = refine.refine(effects, quarter, FIRST, refining(depth=1))
     coarse, fine = result.segments
     raw = np.bincount(coarse.ravel(), TRUTH.ravel())
     low, span = raw.min(), np.ptp(raw)
@@ -84,7 +83,7 @@ def test_refinement_comes_nearer_to_the_truth_when_edges_reach_through_their_seg
     per_pixel = (TRUTH - TRUTH.min()) / np.ptp(TRUTH)
     errors = {}
     for reach in ("pixel", "segment"):
-        fields = refine.refine(Effects(), quarter, FIRST, depth=2, reach=reach).fields
+        fields = refine.refine(Effects(), quarter, FIRST, refining(depth=2, reach=reach)).fields
         errors[reach] = [np.abs(field[0].numpy() - per_pixel).mean() for field in fields]
     assert errors["segment"][1] < errors["segment"][0]
     assert errors["pixel"][1] <= errors["pixel"][0]
@@ -98,7 +97,7 @@ def test_without_a_limit_split_is_told_so() -> None:
         limits.append(limit)
         return quarter(labels, which, limit)
 
-    refine.refine(effects, spy, FIRST, depth=1)
+    refine.refine(effects, spy, FIRST, refining(depth=1))
     assert limits == [None]
 
 
@@ -121,7 +120,7 @@ def test_scoring_at_a_fixed_price() -> None:
     """Three rounds are paid for, whatever the number of segments."""
     effects = Effects()
     result = refine.refine(
-        effects, quarter, FIRST, depth=5, tolerance=0, affordable=lambda: None if len(effects.calls) < 3 else 0
+        effects, quarter, FIRST, refining(depth=5, tolerance=0), lambda: None if len(effects.calls) < 3 else 0
     )
     assert len(result.fields) == len(effects.calls) == 3
     assert result.stop_reason is StopReason.EVALUATIONS
@@ -138,20 +137,20 @@ def test_reasons_to_stop() -> None:
     assert run(16, depth=0).stop_reason is StopReason.EVALUATIONS
     assert run(17, depth=0).stop_reason is StopReason.DEPTH
     effects = Effects()
-    unsplittable = refine.refine(effects, lambda labels, which, limit: labels, FIRST, depth=9)
+    unsplittable = refine.refine(effects, lambda labels, which, limit: labels, FIRST, refining(depth=9))
     assert unsplittable.stop_reason is StopReason.NOTHING_TO_REFINE
     assert effects.spent == 16
 
 
 def test_constant_effects_give_one_half_everywhere_and_nothing_to_do() -> None:
-    result = refine.refine(Effects(np.ones((16, 16))), quarter, FIRST, depth=3)
+    result = refine.refine(Effects(np.ones((16, 16))), quarter, FIRST, refining(depth=3))
     assert torch.equal(result.scores, torch.full((1, 16, 16), 0.5, dtype=torch.float64))
     assert result.stop_reason is StopReason.NOTHING_TO_REFINE
 
 
 def test_several_targets_share_segments_but_not_scales() -> None:
     every, one = Effects(TRUTH, 100 * TRUTH + 7, np.ones((16, 16))), Effects(TRUTH)
-    both, alone = (refine.refine(effects, quarter, FIRST, depth=2) for effects in (every, one))
+    both, alone = (refine.refine(effects, quarter, FIRST, refining(depth=2)) for effects in (every, one))
     assert both.scores.shape == (3, 16, 16)
     assert every.spent == one.spent
     assert torch.allclose(both.scores[0], alone.scores[0], atol=1e-12)
@@ -159,68 +158,9 @@ def test_several_targets_share_segments_but_not_scales() -> None:
     assert torch.equal(both.scores[2], torch.full((16, 16), 0.5, dtype=torch.float64))
 
 
-def test_what_the_functions_do_to_their_arguments_stays_with_them() -> None:
-    def rude(labels: np.ndarray, which: np.ndarray) -> np.ndarray:
-        answer = Effects()(labels.copy(), which.copy())
-        labels[:] = 0
-        which[:] = 0
-        return answer
-
-    def vandal(labels: np.ndarray, which: np.ndarray, limit: int | None) -> np.ndarray:
-        answer = quarter(labels.copy(), which.copy(), limit)
-        labels[:] = 0
-        which[:] = 0
-        return answer
-
-    before = FIRST.copy()
-    result = refine.refine(rude, vandal, FIRST, depth=2)
-    assert np.array_equal(FIRST, before)
-    assert torch.equal(result.scores, refine.refine(Effects(), quarter, FIRST, depth=2).scores)
-
-
-def bad_score(values: Callable[[int], np.ndarray]) -> refine.Score:
-    return lambda labels, which: values(len(which))
-
-
-@pytest.mark.parametrize(
-    ("score", "text"),
-    [
-        (bad_score(np.zeros), "shape targets x 16"),
-        (bad_score(lambda n: np.zeros((1, n + 1))), "shape targets x 16, .*; got 1 x 17"),
-        (bad_score(lambda n: np.full((1, n), np.nan)), "must be finite; got NaN"),
-    ],
-)
-def test_bad_scores(score: refine.Score, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        refine.refine(score, quarter, FIRST)
-
-
-def test_targets_may_not_change_on_the_way() -> None:
-    def moody(labels: np.ndarray, which: np.ndarray) -> np.ndarray:
-        values = Effects()(labels, which)
-        return values if len(which) == 16 else np.tile(values, (2, 1))
-
-    with pytest.raises(ValueError, match="must return values of shape 1 x"):
-        refine.refine(moody, quarter, FIRST)
-
-
-@pytest.mark.parametrize(
-    ("split", "text"),
-    [
-        (lambda labels, which, limit: np.arange(256).reshape(16, 16), "at most 84 children, its `limit`; got 256"),
-        (lambda labels, which, limit: np.roll(labels, 1, 1), "must return labels that nest"),
-        (lambda labels, which, limit: labels[:8], "one label"),
-        (lambda labels, which, limit: labels + 1, "must have labels 0 to P - 1"),
-    ],
-)
-def test_bad_splits(split: refine.Split, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        refine.refine(Effects(), split, FIRST, affordable=lambda: 84)
-
-
 def test_bad_partitions() -> None:
     with pytest.raises(TypeError, match="`segments` must hold integer labels"):
-        refine.refine(Effects(), quarter, FIRST.astype(float))
+        refine.refine(Effects(), quarter, FIRST.astype(float), refining())
     with pytest.raises(ValueError, match="each of them used; got 0 to 30, 16 different"):
-        refine.refine(Effects(), quarter, FIRST * 2)
-    assert refine.refine(Effects(), quarter, torch.from_numpy(FIRST), depth=0).scores.shape == (1, 16, 16)
+        refine.refine(Effects(), quarter, FIRST * 2, refining())
+    assert refine.refine(Effects(), quarter, torch.from_numpy(FIRST), refining(depth=0)).scores.shape == (1, 16, 16)

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from usu.forward import engine
 from usu.score import sampled
-from usu.score.sampled import _ridge
-from usu.score.segmented import antithetic_groups, shapley_groups
+from usu.score.sampled import _ridge, antithetic_groups, shapley_groups
 
 P = 12
 SEGMENTS = torch.arange(6 * 8).reshape(6, 8) // 4

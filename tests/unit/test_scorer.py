@@ -24,7 +24,8 @@ def test_a_segment_that_cannot_change_the_result_gets_the_lowest_score_of_the_ot
         link="logit", depth=0,
     )  # fmt: skip
     asked = engine(model, 0, limit=5)
-    scorer = Scorer(asked, image, coarse, partition_of(coarse, torch.zeros(3, 4).double(), None)[0], settings)
+    cells = partition_of(coarse, torch.zeros(3, 4).double(), None)[0].labels()
+    scorer = Scorer(asked, image, settings, coarse.flatten(), np.zeros((3, 4, 3)), cells)
     found = scorer(LABELS, np.arange(4))
     assert found.tolist() == [[-6.0, -2.0, -4.0, -6.0]]
     assert asked.meter.spent == 4, "the picture and three segments"

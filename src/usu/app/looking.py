@@ -28,9 +28,17 @@ from usu.models import Geometry, Loaded
 from usu.models.pictures import Picture, prepared
 from usu.operator.budgets import Hybrid
 from usu.pipeline.explain import coarse_of, remarks_on, shown_of
-from usu.pipeline.halves import Scored, field_of, scores_of
-from usu.pipeline.stability import Certainty, certainty_of, expected_stability, sentence
-from usu.refine import StopReason, share_of_largest, unit_scale
+from usu.pipeline.halves import (
+    Certainty,
+    Scored,
+    certainty_of,
+    expected_stability,
+    field_of,
+    scores_of,
+    segment_scores,
+    sentence,
+)  # fmt: skip
+from usu.refine import StopReason
 from usu.score.bayesian import Effects
 from usu.settings import PRESETS, Settings
 from usu.sources import LAYER_SOURCES
@@ -265,11 +273,7 @@ class Glass:
 
 def field_now(effects: Effects, labels: NDArray, given: Input, settings: Settings) -> Tensor:
     """(T, H, W): the scores that `scores_of` would make of these effects, were they the last."""
-    values = effects.mean
-    values = torch.where(values.isnan(), values.nan_to_num(nan=torch.inf).amin(1, keepdim=True), values)
-    if settings.scale != "range":
-        values = values / torch.from_numpy(np.bincount(labels.ravel()))
-    scores = (unit_scale if settings.scale == "range" else share_of_largest)(values)(values)
+    scores = segment_scores(effects.mean, labels, settings)
     return field_of(scores[:, torch.from_numpy(labels)], given.picture, settings)
 
 

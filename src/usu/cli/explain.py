@@ -141,7 +141,7 @@ def _tried(
     file: Path, loaded: Loaded, goals: list[int], origin: Any, layer: str | None, settings: Settings
 ) -> dict[str, Any]:
     """Of the first class."""
-    from usu.pipeline import sanity
+    from usu.pipeline.sanity import sanity
 
     if not isinstance(origin, str):
         raise ValueError("`--source` must be a name with --sanity; got a file: its map cannot change with the model.")

@@ -115,7 +115,7 @@ Target: TypeAlias = int | Sequence[int] | Callable[[Any], Tensor] | None
 #: function of the logits.
 Link: TypeAlias = Literal["logit", "log_probability", "probability", "log_odds"] | Callable[[Tensor], Tensor]
 
-_LINKS = ("logit", "log_probability", "probability", "log_odds")
+LINKS = ("logit", "log_probability", "probability", "log_odds")
 
 
 def logits_of(output: object) -> Tensor:
@@ -175,19 +175,17 @@ def checked_target(target: Target) -> tuple[int, ...] | Callable[[Any], Tensor] 
         raise ValueError("`target` must name at least one class; got an empty list. Pass None for the top class.")
     for index in many:
         if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
-            raise TypeError(
-                f"`target` must be a class index, a list of them, a callable or None; got {type(index).__name__}. "
-                "Look the index up in the model's list of classes."
-            )
+            got = type(index).__name__
+            raise TypeError(f"`target` must be a class index, a list of them, a callable or None; got {got}.")
         if index < 0:
-            raise ValueError(f"`target` must be a class index of at least 0; got {index}. Count from the first class.")
+            raise ValueError(f"`target` must be a class index of at least 0; got {index}.")
     return tuple(int(index) for index in many)
 
 
-def checked_link(link: Link, target: object) -> Link:
+def checked_link(link: Link, target: object = None) -> Link:
     """A link that is known, and used where there are logits."""
     if not callable(link):
-        check.choice("link", link, _LINKS)
+        check.choice("link", link, LINKS)
     if link != "logit" and callable(target):
         raise ValueError(
             "`link` must be 'logit' with a callable `target`, which reads the raw output; got "
@@ -214,7 +212,7 @@ def read(output: object, target: tuple[int, ...] | Callable[[Any], Tensor], link
     if max(target) >= classes:
         raise ValueError(
             f"`target` must be a class index from 0 to {classes - 1}, because the model has {classes} classes; got "
-            f"{max(target)}. Look the index up in the model's list of classes."
+            f"{max(target)}."
         )
     if callable(link):
         logits = _columns("link", link(logits), rows)
@@ -257,8 +255,5 @@ def _columns(name: str, values: object, rows: int) -> Tensor:
         tensor = tensor[:, None]
     if tensor is None or tensor.ndim != 2 or tensor.shape[0] != rows:
         got = type(values).__name__ if tensor is None else check.shape(tensor)
-        raise ValueError(
-            f"`{name}` must return one row per picture; got {got} for {rows} pictures. "
-            "Keep the first dimension of the batch."
-        )
+        raise ValueError(f"`{name}` must return one row per picture; got {got} for {rows} pictures.")
     return tensor

@@ -106,36 +106,45 @@ class Engine:
         """
         if self.target is None:
             raise ValueError("`target` must be known before variants are compared; got None. Use engine.aim(picture).")
-        image = torch.as_tensor(picture)
+        image, session = torch.as_tensor(picture), _session(self.model)
         chunk = self.chunk or _default_chunk(image, self.device)
         values: list[Tensor] = []
         done, runner = 0, self
         self.meter.plan(count)
-        session = _session(self.model)
+
+        def took(output: Any, size: int) -> None:
+            nonlocal done
+            values.append(read(output, self.target or (), self.link, size))
+            self.meter.spent += size
+            done += size
+            if progress is not None:
+                progress(done, count)
+
         with undisturbed(self.model), nullcontext() if session is None else session.undivided(), torch.no_grad():
-            if session is not None and session.workers > 1:
+            if session is not None and session.workers > 1:  # several chunks on their way at once
                 chunk = session.piece(chunk)
-                values = self._side_by_side(session, build, count, chunk, progress)
-                done = sum(map(len, values))
+                spans = [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]
+                try:
+                    outputs = session.outputs(build(rows).contiguous() for rows in spans)
+                    for rows, output in zip(spans, outputs, strict=True):
+                        took(output, rows.stop - rows.start)
+                except (RuntimeError, MemoryError) as error:
+                    if _ran_out(error) is None:
+                        raise
             while done < count:  # one after the other: all of them, or what did not fit
                 rows = slice(done, min(done + chunk, count))
                 size = rows.stop - rows.start
-                part = runner._try(build, rows)
-                if isinstance(part, str):
-                    if size == 1:
-                        raise MemoryError(
-                            f"`image` must fit in memory on its own; got {check.shape(image)}, and the model ran out "
-                            f"of memory ({part}). Use a smaller picture or another device."
-                        )
+                found = runner._try(build, rows)
+                if not isinstance(found, str):
+                    runner = replace(runner, channels_last=found[1])
+                    took(found[0], size)
+                elif size > 1:
                     chunk = size // 2
-                    continue
-                read_out, channels_last = part
-                runner = replace(runner, channels_last=channels_last)
-                values.append(read_out)
-                self.meter.spent += size
-                done = rows.stop
-                if progress is not None:
-                    progress(done, count)
+                else:
+                    raise MemoryError(
+                        f"`image` must fit in memory on its own; got {check.shape(image)}, and the model ran out "
+                        f"of memory ({found}). Use a smaller picture or another device."
+                    )
         return _finite(torch.cat(values)) if values else torch.empty(0, 0, dtype=torch.float64)
 
     def slope(self, picture: Array) -> tuple[Reference, Tensor]:
@@ -161,37 +170,14 @@ class Engine:
         """The picture (C, H, W), checked, on the model's device."""
         image = check.as_tensor("image", picture)
         if image.ndim != 3:
-            raise ValueError(
-                f"`image` must be one picture, C x H x W; got {check.shape(image)}. Signals, volumes and videos are "
-                "not supported yet."
-            )
+            raise ValueError(f"`image` must be one picture, C x H x W; got {check.shape(image)}.")
         check.finite("image", image)
         return image if self.device is None else image.to(self.device)
 
-    def _side_by_side(
-        self, model: OnnxModel, build: Callable[[slice], Tensor], count: int, chunk: int, progress: Progress | None
-    ) -> list[Tensor]:
-        """Values of the chunks, several of them on their way at once; what did not fit in memory is missing."""
-        values: list[Tensor] = []
-        spans = [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]
+    def _try(self, build: Callable[[slice], Tensor], rows: slice) -> tuple[Any, bool | None] | str:
+        """The chunk's output, or the reason why it did not fit. Returning drops the failed batch before a retry."""
         try:
-            outputs = model.outputs(build(rows).contiguous() for rows in spans)
-            for rows, output in zip(spans, outputs, strict=True):
-                values.append(read(output, self.target or (), self.link, rows.stop - rows.start))
-                self.meter.spent += rows.stop - rows.start
-                if progress is not None:
-                    progress(rows.stop, count)
-        except (RuntimeError, MemoryError) as error:
-            if _ran_out(error) is None:
-                raise
-        return values
-
-    def _try(self, build: Callable[[slice], Tensor], rows: slice) -> tuple[Tensor, bool | None] | str:
-        """The chunk's values, or the reason why it did not fit. Returning drops the failed batch before a retry."""
-        try:
-            batch = build(rows)
-            output, channels_last = self._call(batch)
-            return read(output, self.target or (), self.link, len(batch)), channels_last
+            return self._call(build(rows))
         except (RuntimeError, MemoryError) as error:
             reason = _ran_out(error)
             if reason is None:
@@ -262,10 +248,7 @@ def engine(
     home = weights[0].device if weights else None
     wanted = None if device is None else torch.device(device)
     if home and wanted and (home.type != wanted.type or wanted.index not in (None, home.index)):
-        raise ValueError(
-            f"`device` must be where the model is ({home}); got {wanted}. Move the model yourself with .to(...); "
-            "it is never moved for you."
-        )
+        raise ValueError(f"`device` must be where the model is ({home}), which is never moved for you; got {wanted}.")
     dtype = next((w.dtype for w in weights if w.is_floating_point()), None)
     if channels_last is None and not (home and home.type == "cpu" and any(w.ndim == 4 for w in weights)):
         channels_last = False

@@ -70,9 +70,7 @@ class Constant:
         """The value, as a picture."""
         values = image.new_tensor(self.value).reshape(-1, 1, 1)
         if len(values) not in (1, len(image)):
-            raise ValueError(
-                f"`fill` must hold one number, or one per channel ({len(image)}); got {len(values)}. Drop or add some."
-            )
+            raise ValueError(f"`fill` must hold one number, or one per channel ({len(image)}); got {len(values)}.")
         return values.expand_as(image)
 
 
@@ -98,6 +96,7 @@ class Noise:
 
 
 _NAMED: dict[str, Callable[[Tensor], Tensor]] = {"blur": Blur(), "mean": Mean(), "noise": Noise()}
+FILLS = tuple(_NAMED)
 
 
 def fill_named(fill: Fill) -> Callable[[Tensor], Tensor]:
@@ -107,7 +106,7 @@ def fill_named(fill: Fill) -> Callable[[Tensor], Tensor]:
     (Blur(sigma=0.05), Constant(value=0.0))
     """
     if isinstance(fill, str):
-        check.choice("fill", fill, tuple(_NAMED))
+        check.choice("fill", fill, FILLS)
         return _NAMED[fill]
     if callable(fill):
         return fill
@@ -126,10 +125,7 @@ def filled(image: Tensor, fill: Fill) -> Tensor:
     result = fill_named(fill)(image)
     if not isinstance(result, Tensor) or result.shape != image.shape:
         got = check.shape(result) if isinstance(result, Tensor) else type(result).__name__
-        raise ValueError(
-            f"`fill` must return a picture of the same shape ({check.shape(image)}); got {got}. "
-            "Return one value per pixel and channel."
-        )
+        raise ValueError(f"`fill` must return a picture of the same shape ({check.shape(image)}); got {got}.")
     check.finite("fill", result)
     return result.detach().to(image)
 
@@ -145,13 +141,12 @@ def apply(image: Tensor, filled: Tensor, keep: Tensor) -> Tensor:
     """
     if keep.shape[-2:] != image.shape[-2:]:
         raise ValueError(
-            f"`keep` must end with the picture's height and width ({check.shape(image[0])}); got {check.shape(keep)}. "
-            "Give every pixel a value."
+            f"`keep` must end with the picture's height and width ({check.shape(image[0])}); got {check.shape(keep)}."
         )
     if keep.is_floating_point():
         check.in_unit_interval("keep", keep)
     elif keep.dtype != torch.bool:
-        raise TypeError(f"`keep` must be boolean or floating-point; got {keep.dtype}. Convert it with .bool().")
+        raise TypeError(f"`keep` must be boolean or floating-point; got {keep.dtype}.")
     # exact at both ends, and ten times faster than `where` on a CPU
     return torch.lerp(filled, image, keep.unsqueeze(-3).to(image))
 

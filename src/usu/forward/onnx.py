@@ -111,9 +111,7 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
     workers, path = 1, Path(model).resolve() if isinstance(model, (str, Path)) else None
     if isinstance(model, (str, Path)):
         if not Path(model).is_file():
-            raise FileNotFoundError(
-                f"`model` must be an .onnx file; got {str(model)!r}, which is no file. Check the path."
-            )
+            raise FileNotFoundError(f"`model` must be an .onnx file; got {str(model)!r}, which is no file.")
         try:
             import onnxruntime
         except ImportError:
@@ -124,17 +122,11 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
         options.log_severity_level = 4  # what fails raises; a second voice on standard error helps nobody
         model = onnxruntime.InferenceSession(str(model), options, providers=onnxruntime.get_available_providers())
     if not hasattr(model, "get_inputs"):
-        raise TypeError(
-            f"`model` must be a path or an onnxruntime.InferenceSession; got {type(model).__name__}. Pass the path of "
-            "the .onnx file."
-        )
+        raise TypeError(f"`model` must be a path or an onnxruntime.InferenceSession; got {type(model).__name__}.")
     inputs, outputs = model.get_inputs(), [output.name for output in model.get_outputs()]
     if len(inputs) != 1 or inputs[0].type not in _DTYPES:
         described = ", ".join(f"{i.name}: {i.type}" for i in inputs)
-        raise ValueError(
-            f"`model` must take one picture batch of floating-point numbers; got ({described}). Export it with a "
-            "single float input."
-        )
+        raise ValueError(f"`model` must take one picture batch of floating-point numbers; got ({described}).")
     size = inputs[0].shape[0] if inputs[0].shape else None
     return OnnxModel(
         session=model,

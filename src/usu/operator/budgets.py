@@ -76,6 +76,7 @@ class SoftPrior:
 
 Budget: TypeAlias = Literal["cell", "iwmr", "hybrid"] | SoftIWMR | Hybrid | SoftPrior
 _NAMED: dict[str, Literal["cell"] | SoftIWMR | Hybrid] = {"cell": "cell", "iwmr": SoftIWMR(), "hybrid": Hybrid()}
+BUDGETS = tuple(_NAMED)
 
 
 def checked_budget(budget: Budget) -> Literal["cell"] | SoftIWMR | Hybrid | SoftPrior:
@@ -86,7 +87,7 @@ def checked_budget(budget: Budget) -> Literal["cell"] | SoftIWMR | Hybrid | Soft
         raise TypeError(
             f"`budget` must be 'cell', 'iwmr', 'hybrid', SoftIWMR, Hybrid or SoftPrior; got {type(budget).__name__}."
         )
-    check.choice("budget", budget, tuple(_NAMED))
+    check.choice("budget", budget, BUDGETS)
     return _NAMED[budget]
 
 

@@ -1,11 +1,10 @@
-"""The only room that knows every stage: coarse map + picture + model -> segments -> scores -> one redistribution."""
+"""The only room that knows every stage: coarse map + picture + model -> segments -> scores -> one redistribution.
+
+`usu.pipeline.sanity` is loaded by whoever asks for it: it needs metrics and segmenters that nothing else here does.
+"""
 
 from usu.pipeline.explain import explain, explain_many
 from usu.pipeline.halves import Scored, finer_of, map_of, mass_error_of, scores_of
 from usu.pipeline.run import upsample
-from usu.pipeline.sanity import Sanity, sanity
 
-__all__ = [
-    "Sanity", "Scored", "explain", "explain_many", "finer_of", "map_of", "mass_error_of", "sanity", "scores_of",
-    "upsample",
-]  # fmt: skip
+__all__ = ["Scored", "explain", "explain_many", "finer_of", "map_of", "mass_error_of", "scores_of", "upsample"]

@@ -145,35 +145,31 @@ def explain_many(
         progress: True shows a line on standard error with the pictures done.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    >>> with torch.no_grad(): _ = net[0].weight.fill_(1.0)
     >>> [found.evaluations for found in explain_many(net, torch.rand(2, 1, 9, 9), evaluations=8)]
     [8, 8]
     """
     pictures, count = each_of(images)
-    told = line_of(progress or None, what="pictures")
+    told = line_of(progress, what="pictures")
     for done, image in enumerate(pictures):
-        if told is not None:
-            told(done, count)
+        told(done, count)
         yield explain(
             model, image, target, source=source, layer=layer, top=top, preset=preset, evaluations=evaluations,
             prepare=prepare, classes=classes,
         )  # fmt: skip
-        if told is not None:
-            told(done + 1, count)
+        told(done + 1, count)
 
 
-def line_of(progress: Progress | bool | None, what: str = "evaluations") -> Progress | None:
-    """A line on standard error that is written anew, where somebody asked for it with True."""
-    if progress is None or progress is False:
-        return None
-    if progress is not True:
-        return progress
+def line_of(progress: Progress | bool | None, what: str = "evaluations") -> Progress:
+    """Who is told of progress: a function of the caller's, or a line on standard error that is written anew."""
 
     def told(done: int, total: int) -> None:
         bar = "#" * (30 * done // total) if total else ""
-        sys.stderr.write(f"\r[{bar:<30}] {done} of {total or '?'} {what}" + "\n" * (done == total))
-        sys.stderr.flush()
+        if progress is True:
+            sys.stderr.write(f"\r[{bar:<30}] {done} of {total or '?'} {what}" + "\n" * (done == total))
+            sys.stderr.flush()
 
-    return told
+    return progress if callable(progress) else told
 
 
 def _goal(target: Any, classes: tuple[str, ...] | None) -> Any:

@@ -1,4 +1,7 @@
-"""The two halves of the pipeline: what the model says of a picture's parts, and the mass that follows it."""
+"""The two halves of the pipeline: what the model says of a picture's parts, and the mass that follows it.
+
+And how much of the map would stay with other random groups: what the posterior of this one run says of both.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
 from usu.forward import Engine, Progress
 from usu.inputs import Input
@@ -17,15 +21,17 @@ from usu.operator.budgets import SoftPrior
 from usu.operator.cells import partition_of
 from usu.operator.interpolate import follow_picture, layered, painted, with_trace
 from usu.operator.redistribute import cell_budgets, redistribute
-from usu.refine import StopReason, refine
+from usu.refine.loop import StopReason, refine, share_of_largest, unit_scale
 from usu.score.bayesian import Effects
+from usu.score.posterior import iou_with_first
 from usu.score.scorer import Scorer
-from usu.segment.hierarchy import split
 from usu.settings import Settings
 from usu.types import Array, NDArray
 
 #: A logarithmic scale begins at about one part in so many of the largest effect.
 DECADES = 100.0
+#: Maps that are drawn, and the longest side they are drawn at: the top 5 % of a map do not need every pixel.
+_DRAWS, _SIDE = 12, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +48,18 @@ class Scored:
     target: Any
     #: Of the last depth's segments, where the scores have a posterior.
     effects: Effects | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Certainty:
+    """What the posterior of one run says of its map."""
+
+    #: The expected IoU of the 5 % highest pixels between this run and another, over the targets.
+    stability: float
+    #: (T, H, W) or (H, W): the standard deviation of each pixel's value.
+    stderr: Tensor
+    #: More evaluations, and the stability they let expect; empty where it is high already.
+    outlook: tuple[tuple[int, float], ...] = ()
 
 
 def scores_of(
@@ -67,34 +85,28 @@ def scores_of(
         enough: for ``evaluations="auto"``: do these effects of segments (labels) suffice?
         progress: called with the evaluations done and to do; True ends scores that have a posterior.
     """
+    size = tuple(given.image.shape[-2:])
     evidence = None
     if settings.fit == "posterior" and settings.base is not None and not everywhere:
-        blank = torch.zeros(given.image.shape[-2:], dtype=given.coarse.dtype, device=given.coarse.device)
+        blank = torch.zeros(size, dtype=given.coarse.dtype, device=given.coarse.device)
         evidence = base_of(given.coarse, blank, settings, cells=given.cells, finer=finer)
-        evidence = None if evidence is None else evidence.detach().clamp(min=0).reshape(-1, *blank.shape)
+        evidence = None if evidence is None else evidence.detach().clamp(min=0).reshape(-1, *size)
+    # where nothing reaches beyond a cell, D4 says which segments can change the result
+    reaching = settings.trace > 0 or settings.edges == "picture" or settings.budget != "cell"
     scorer = Scorer(
-        engine, given.image, given.coarse, given.partition, settings, targets=len(finer[0]) if finer else None,
-        everywhere=everywhere, picture=given.picture, evidence=evidence, enough=enough, progress=progress,
+        engine, given.image, settings, mass=maps_of(given).abs().amax(0).flatten(), picture=given.picture,
+        cells=None if everywhere or reaching else given.partition.labels(), targets=len(finer[0]) if finer else None,
+        evidence=evidence, enough=enough, progress=progress,
     )  # fmt: skip
     unscored = settings.scoring == "none"
-    lattice = tuple(given.image.shape[-2:])
-    refined = refine(
-        scorer,
-        lambda labels, which, limit: split(
-            labels, which, given.picture, settings.segmenter, settings.children, limit=limit
-        ),
-        np.zeros(lattice, np.int64) if unscored else settings.segmenter(given.picture, settings.parts),
-        depth=settings.depth,
-        threshold=settings.threshold,
-        center=settings.center,
-        temperature=settings.mixing,
-        tolerance=settings.tolerance,
-        kind=settings.heterogeneity,
-        reach=settings.reach,
-        scale="range" if settings.scale == "range" else "density",
-        affordable=scorer.affordable,
-    )
-    field = refined.scores if unscored else field_of(refined.scores, given.picture, settings)
+
+    def split(labels: NDArray, which: NDArray, limit: int | None) -> NDArray:
+        from usu.segment.hierarchy import split
+
+        return split(labels, which, given.picture, settings.segmenter, settings.children, limit=limit)
+
+    first = np.zeros(size, np.int64) if unscored else settings.segmenter(given.picture, settings.parts)
+    refined = refine(scorer, split, first, settings, scorer.affordable)
     reason = refined.stop_reason
     if given.empty and not everywhere:
         reason = StopReason.NOTHING_TO_MOVE
@@ -102,6 +114,7 @@ def scores_of(
         reason = StopReason.STOPPED
     elif settings.evaluations == "auto" and engine.meter.left:
         reason = StopReason.STABLE
+    field = refined.scores if unscored else field_of(refined.scores, given.picture, settings)
     target = _target_name(scorer.engine.target, given.several)
     return Scored(field, refined.fields, refined.segments, reason, target, scorer.effects)
 
@@ -206,3 +219,90 @@ def model_name(model: object) -> str:
     if isinstance(model, nn.Module):
         return f"{kind.__module__}.{kind.__qualname__}"
     return getattr(model, "__name__", kind.__qualname__)
+
+
+def sentence(certainty: Certainty, wanted: float) -> str:
+    """What a person should know of a map that another seed would change; nothing where it is stable enough.
+
+    >>> sentence(Certainty(1 / 3, torch.zeros(1), ((600, 0.8), (1200, 0.9))), 0.85)
+    'About 50 % of the highlighted pixels would be others with another seed; 1200 evaluations would make it about 5 %.'
+    """
+    if certainty.stability >= wanted:
+        return ""
+    now = f"About {_changing(certainty.stability)} of the highlighted pixels would be others with another seed"
+    evaluations, later = max(certainty.outlook, key=lambda found: found[1], default=(0, 0.0))
+    if later < certainty.stability + 0.05:  # more of the same would not help
+        return f"{now}."
+    return f"{now}; {evaluations} evaluations would make it about {_changing(later)}."
+
+
+def _changing(iou: float) -> str:
+    """The part of a set that is not in another of equal size, from their IoU."""
+    return f"{(1 - iou) / (1 + iou):.0%}".replace("%", " %")
+
+
+def expected_stability(
+    effects: Effects, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor], *, times: int = 1
+) -> float:
+    """The expected IoU of the 5 % highest pixels of this run's map and another's, with ``times`` as many groups.
+
+    Runs are simulated from the posterior (`usu.score.posterior.repeat`) and made into maps as this run's effects are.
+    """
+    every = torch.cat([effects.mean[None], effects.repeats(_DRAWS, times=times)])
+    if times > 1:  # neither of the two is this run
+        every = every[1:]
+    maps = _maps(every, labels, given, settings, finer)
+    return float(np.mean([iou_with_first(maps[:, t]) for t in range(maps.shape[1])]))
+
+
+def stable(effects: Effects, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor]) -> bool:
+    """Whether another run would show the same, as far as the settings ask for it."""
+    return expected_stability(effects, labels, given, settings, finer) >= settings.stability
+
+
+def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequence[Tensor]) -> Certainty:
+    """Stability and standard errors of a finished map; where the stability is below the settings', also an outlook."""
+    effects, labels = scored.effects, scored.segments[-1]
+    if effects is None:
+        raise ValueError("`scored` must have a posterior; got scores without.")
+    stability = expected_stability(effects, labels, given, settings, finer)
+    spread = _maps(effects.draws(_DRAWS), labels, given, settings, finer).std(0)
+    size = (int(given.image.shape[-2]), int(given.image.shape[-1]))
+    stderr = interpolate(spread[:, None], size, mode="bilinear", align_corners=False)[:, 0].to(given.coarse.dtype)
+    outlook = []
+    if stability < settings.stability:
+        for times in (2, 4, 8):
+            more = expected_stability(effects, labels, given, settings, finer, times=times)
+            outlook.append((times * len(effects.groups), more))
+            if more >= settings.stability:
+                break
+    several = given.several or len(stderr) > 1
+    return Certainty(stability, stderr if several else stderr[0], tuple(outlook))
+
+
+def _maps(effects: Tensor, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor]) -> Tensor:
+    """Effects (n, T, P) as maps (n, T, h, w), small enough to be quick."""
+    step = -(-max(labels.shape) // _SIDE)
+    small = labels[::step, ::step]
+    shown = torch.from_numpy(np.ascontiguousarray(given.picture)).double().movedim(-1, 0)
+    picture = adaptive_avg_pool2d(shown, small.shape).movedim(0, -1).clamp(0, 1).numpy()
+    field = segment_scores(effects, labels, settings)[..., torch.from_numpy(np.ascontiguousarray(small))]
+    field = field_of(field.flatten(0, 1), picture, settings).reshape(field.shape)
+    cells = None if given.cells is None else given.cells[::step, ::step]
+    coarse = maps_of(given).cpu().double()
+    return map_of(coarse, field, settings, cells=cells, finer=[level.cpu() for level in finer])
+
+
+def segment_scores(effects: Tensor, labels: NDArray, settings: Settings) -> Tensor:
+    """Effects (..., P) of the first depth as scores in [0, 1]; a segment that was left out (NaN) gets the lowest."""
+    filled = effects.where(~effects.isnan(), effects.nan_to_num(nan=torch.inf).amin(-1, keepdim=True))
+    if settings.scale == "range":
+        return unit_scale(filled)(filled)
+    densities = filled / torch.from_numpy(np.bincount(labels.ravel()))
+    return share_of_largest(densities)(densities)
+
+
+def maps_of(given: Input) -> Tensor:
+    """The coarse maps, (n, h, w) or, with cells, (n, K)."""
+    inner = 1 if given.cells is not None else 2
+    return given.coarse.detach().reshape(-1, *given.coarse.shape[-inner:])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,8 +17,17 @@ from usu.forward import Engine, Model, Progress, Target
 from usu.forward import engine as engine_of
 from usu.forward.engine import RuntimeName
 from usu.inputs import Input, agree, call_of, model_of
-from usu.pipeline.halves import Scored, finer_of, map_of, mass_error_of, model_name, scores_of
-from usu.pipeline.stability import Certainty, certainty_of, expected_stability, sentence
+from usu.pipeline.halves import (
+    certainty_of,
+    finer_of,
+    map_of,
+    maps_of,
+    mass_error_of,
+    model_name,
+    scores_of,
+    sentence,
+    stable,
+)  # fmt: skip
 from usu.results import Upsampled, versions
 from usu.settings import Settings, settings_of
 from usu.sources.coarse import CoarseMap
@@ -75,73 +84,25 @@ def upsample(
     (32, 16, True)
     """
     settings = settings_of(preset, evaluations=evaluations, seed=seed, engine=engine)
-    start = time.perf_counter()
     call, asked = call_of(coarse, image, target, picture=picture, cells=cells, finer=finer), model_of(model)
     engines = [
         engine_of(asked, given.target, link=_link(given, settings), limit=settings.limit) for given in call.inputs
     ]
-    done = [_one(given, own, settings, progress) for given, own in zip(call.inputs, engines, strict=True)]
+    done = [_one(given, own, settings, call.back, progress) for given, own in zip(call.inputs, engines, strict=True)]
     for number, given in enumerate(call.inputs):
         if given.empty:
             which = f" of picture {number}" if call.batched else ""
             warnings.warn(
                 f"The coarse map{which} is zero everywhere, and so is its pixel map.", UsuWarning, stacklevel=2
             )
-
-    together = torch.stack if call.batched else lambda parts: parts[0]
-    each = ((d.scored.segments, d.scored.fields, d.scored.stop_reason, d.scored.target, d.scored.effects) for d in done)
-    segments, fields, reasons, targets, effects = (
-        tuple(parts) if call.batched else parts[0] for parts in zip(*each, strict=True)
-    )
-    return Upsampled(
-        pixel_map=call.back(together([d.pixel_map for d in done])),
-        stderr=None if all(d.certainty is None for d in done) else call.back(together([d.stderr for d in done])),
-        stability=tuple(d.stability for d in done) if call.batched else done[0].stability,
-        scores=call.back(together([d.field for d in done])),
-        effects=effects,
-        segments=segments,
-        depth_scores=fields,
-        evaluations=sum(own.meter.spent for own in engines),
-        stop_reason=reasons,
-        mass_error=max(d.mass_error for d in done),
-        seconds=time.perf_counter() - start,
-        provenance={
-            "preset": settings.name,
-            "settings": settings.described(),
-            "model": model_name(asked),
-            "engine": ", ".join(sorted({d.ran_by for d in done})),
-            "notes": sorted({note for d in done for note in (d.note, d.remark)} - {""}),
-            "target": targets,
-            "versions": versions(),
-        },
-        picture=np.stack([given.picture for given in call.inputs]) if call.batched else call.inputs[0].picture,
-    )
+    return _batch(done) if call.batched else done[0]
 
 
-@dataclass(frozen=True, eq=False)
-class _Done:
-    """One picture of a call, finished."""
-
-    pixel_map: Tensor
-    field: Tensor
-    scored: Scored
-    mass_error: float
-    #: What ran the model for scores, and why it is not what was asked for.
-    ran_by: str
-    note: str
-    certainty: Certainty | None
-    #: Of scores that draw no lots it is 1; of those without a posterior nobody knows.
-    stability: float | None
-    #: What a person should know of the stability.
-    remark: str = ""
-
-    @property
-    def stderr(self) -> Tensor:
-        """Of each pixel; none where there was nothing to move."""
-        return torch.zeros_like(self.pixel_map) if self.certainty is None else self.certainty.stderr
-
-
-def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | None) -> _Done:
+def _one(
+    given: Input, asked: Engine, settings: Settings, back: Callable[[Tensor], Any], progress: Progress | None
+) -> Upsampled[Any]:
+    """One picture of a call."""
+    start, model = time.perf_counter(), asked.model
     asked, finer = finer_of(given, asked, settings)
     # the scores of a gradient, and no scores at all, have no use for another runtime than torch
     fast = settings.engine if settings.scoring in ("sampled", "delete") and not given.empty else "torch"
@@ -153,20 +114,64 @@ def _one(given: Input, asked: Engine, settings: Settings, progress: Progress | N
         asked, ran_by, note = asked.run_by(runs.model), runs.name, runs.note
     scored = scores_of(
         given, asked, settings, finer=finer, progress=progress,
-        enough=lambda found, labels: expected_stability(found, labels, given, settings, finer) >= settings.stability,
+        enough=partial(stable, given=given, settings=settings, finer=finer),
     )  # fmt: skip
     # a callable target may turn out to hold several
     several = given.several or len(scored.field) > 1
-    agree(given.coarse.numel() // len(given.partition.sizes), len(scored.field))
+    agree(len(maps_of(given)), len(scored.field))
     field = (scored.field if several else scored.field[0]).to(given.coarse.device)
     finer = tuple(level if several else level[0] for level in finer)
     result = map_of(given.coarse, field, settings, cells=given.cells, finer=finer)
-    error = mass_error_of(result, given.coarse, field, settings, cells=given.cells)
     certainty = certainty_of(scored, given, settings, finer) if scored.effects is not None else None
+    # scores that draw no lots would be the same again; of those that do, without a posterior, nobody knows
     lots = settings.scoring == "sampled" and not given.empty
-    stability = certainty.stability if certainty is not None else None if lots else 1.0
-    remark = "" if certainty is None else sentence(certainty, settings.stability)
-    return _Done(result, field, scored, error, ran_by, note, certainty, stability, remark)
+    return Upsampled(
+        pixel_map=back(result),
+        stderr=None if certainty is None else back(certainty.stderr),
+        stability=certainty.stability if certainty is not None else None if lots else 1.0,
+        scores=back(field),
+        effects=scored.effects,
+        segments=scored.segments,
+        depth_scores=scored.fields,
+        evaluations=asked.meter.spent,
+        stop_reason=scored.stop_reason,
+        mass_error=mass_error_of(result, given.coarse, field, settings, cells=given.cells),
+        seconds=time.perf_counter() - start,
+        provenance={
+            "preset": settings.name,
+            "settings": settings.described(),
+            "model": model_name(model),
+            "engine": ran_by,
+            "notes": sorted({note, "" if certainty is None else sentence(certainty, settings.stability)} - {""}),
+            "target": scored.target,
+            "versions": versions(),
+        },
+        picture=given.picture,
+    )
+
+
+def _batch(done: Sequence[Upsampled[Any]]) -> Upsampled[Any]:
+    """Several pictures as one result."""
+    stack: Any = torch.stack if isinstance(done[0].pixel_map, Tensor) else np.stack
+    known = any(one.stderr is not None for one in done)  # a map of zeros has no posterior, and no error
+    kept = ("stability", "effects", "segments", "depth_scores", "stop_reason")
+    each: dict[str, Any] = {name: tuple(getattr(one, name) for one in done) for name in kept}
+    return Upsampled(
+        pixel_map=stack([one.pixel_map for one in done]),
+        stderr=stack([one.pixel_map * 0 if one.stderr is None else one.stderr for one in done]) if known else None,
+        scores=stack([one.scores for one in done]),
+        evaluations=sum(one.evaluations for one in done),
+        mass_error=max(one.mass_error for one in done),
+        seconds=sum(one.seconds for one in done),
+        provenance={
+            **done[0].provenance,
+            "engine": ", ".join(sorted({one.provenance["engine"] for one in done})),
+            "notes": sorted({note for one in done for note in one.provenance["notes"]}),
+            "target": tuple(one.provenance["target"] for one in done),
+        },
+        picture=np.stack([one.picture for one in done if one.picture is not None]),
+        **each,
+    )
 
 
 def _link(given: Input, settings: Settings) -> Any:

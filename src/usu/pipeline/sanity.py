@@ -134,49 +134,28 @@ def sanity(
         raise TypeError(f"`model` must be an nn.Module, whose weights can be shuffled; got {got}.")
     given = pictured(image, about)
     settings = settings_of(preset, default=EXPLAIN_DEFAULT, evaluations=evaluations)
-    first = _quiet(model, image, target, source=source, layer=layer, preset=settings, prepare=prepare, classes=classes)
-    goal = first.source.targets[0] if first.source.targets else target
-    place = first.source.layer or None
-
-    def asked(net: nn.Module, settings: Settings, source: str) -> Explanation:
-        return _quiet(
-            net, given.image, goal, source=source, layer=place if source in LAYER_SOURCES else None, preset=settings,
-            prepare=None, classes=None, picture=first.picture,
-        )  # fmt: skip
-
-    ways = list(_ways(settings, source))
+    ways, trials = list(_ways(settings, source)), list[Trial]()
     told, count = line_of(progress, what="explanations"), 1 + len(ways) + steps
-    trials = []
-    for name, changed, other in ways:
-        trials.append(_trial(name, "same", first, asked(about.model, changed, other)))
-        if told is not None:
-            told(len(trials) + 1, count)
-    for name, net in _spoiled(about.model, steps):
-        trials.append(_trial(name, "other", first, asked(net, settings, source)))
-        if told is not None:
-            told(len(trials) + 1, count)
-    return Sanity(first, tuple(trials))
-
-
-def _quiet(
-    model: Any,
-    image: Any,
-    target: Any,
-    *,
-    source: str,
-    layer: str | None,
-    preset: Settings,
-    prepare: Any,
-    classes: Sequence[str] | None,
-    picture: NDArray | None = None,
-) -> Explanation:
-    """A spoiled model finds no evidence as often as not; nobody has to be told."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings():  # a spoiled model finds no evidence as often as not; nobody has to be told
         warnings.simplefilter("ignore", UsuWarning)
-        return explain(
-            model, image, target, source=source, layer=layer, preset=preset, prepare=prepare, picture=picture,
-            classes=classes,
-        )  # fmt: skip
+        first = explain(
+            model, image, target, source=source, layer=layer, preset=settings, prepare=prepare, classes=classes
+        )
+        goal = first.source.targets[0] if first.source.targets else target
+
+        def tried(name: str, wanted: Literal["other", "same"], net: nn.Module, own: Settings, source: str) -> None:
+            place = first.source.layer if source in LAYER_SOURCES else None
+            second = explain(
+                net, given.image, goal, source=source, layer=place or None, preset=own, picture=first.picture
+            )
+            trials.append(_trial(name, wanted, first, second))
+            told(len(trials) + 1, count)
+
+        for name, changed, other in ways:
+            tried(name, "same", about.model, changed, other)
+        for name, net in _spoiled(about.model, steps):
+            tried(name, "other", net, settings, source)
+    return Sanity(first, tuple(trials))
 
 
 def _ways(settings: Settings, source: str) -> Iterator[tuple[str, Settings, str]]:

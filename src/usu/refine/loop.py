@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, Protocol
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.refine.fields import boundary_segments, heterogeneity, merge, mixing, strengths
+from usu.settings import Settings
 from usu.types import Array, NDArray
 
 
@@ -115,18 +116,11 @@ def recentre(children: Tensor, parent_score: Tensor, areas: Tensor) -> Tensor:
     return (children + (parent_score - mean).unsqueeze(-1)).clamp(0, 1)
 
 
-class Score(Protocol):
-    """Segments in, raw effects out."""
-
-    def __call__(self, labels: NDArray, which: NDArray, /) -> Array:
-        """Effects (targets, len(which)) of the segments ``which`` of a label map."""
-
-
-class Split(Protocol):
-    """A label map in, the next finer one out."""
-
-    def __call__(self, labels: NDArray, which: NDArray, limit: int | None, /) -> NDArray:
-        """Split the segments ``which`` (the most important first) into at most ``limit`` children in all."""
+#: (labels, which) -> effects (targets, len(which)) in float64 of the segments ``which`` of a label map.
+Score: TypeAlias = Callable[[NDArray, NDArray], Tensor]
+#: (labels, which, limit) -> the next finer label map, which nests in ``labels``: the segments ``which`` (the most
+#: important first) are split into at most ``limit`` children in all.
+Split: TypeAlias = Callable[[NDArray, NDArray, "int | None"], NDArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,18 +145,10 @@ def refine(
     score: Score,
     split: Split,
     segments: Array,
-    *,
-    depth: int = 2,
-    threshold: float = 0.1,
-    center: float = 0.1,
-    temperature: float = 0.02,
-    tolerance: float = 1e-3,
-    kind: Literal["range", "diagonal"] = "range",
-    reach: Literal["pixel", "segment"] = "pixel",
-    scale: Literal["range", "density"] = "range",
+    settings: Settings,
     affordable: Callable[[], int | None] = lambda: None,
 ) -> Refined:
-    """Scores for a first partition, refined where they change. `usu.Settings` checks the numbers.
+    """Scores for a first partition, refined where they change.
 
     At each depth: H from the field so far; segments with max |H| > threshold are split; their children are scored,
     put on the scale of the first depth and re-centred on their parent; Φ = α Φ_coarse + (1 - α) Φ_fine with α from H.
@@ -171,40 +157,32 @@ def refine(
         score: scores segments; see `Score`. What it needs only once (the picture as it is) belongs to its first call.
         split: makes the next level; see `Split`.
         segments: the first partition, H x W with labels 0..P-1.
-        depth: the most levels after the first; 0 scores the first partition and stops.
-        threshold: of the boundary set.
-        center: of the mixing; at least five times ``temperature``, or flat places lose their coarse value.
-        temperature: of the mixing.
-        tolerance: stop when the field changes by no more than this, root mean square.
-        kind: of the heterogeneity.
-        reach: how far an edge carries the finer scores: ``"pixel"`` (the paper) to the pixels where H is high, a seam
-            along the edge; ``"segment"`` to the whole of every segment that has such a pixel.
-        scale: how effects become scores: ``"range"`` of the first depth, lowest to highest; ``"density"``, effect per
-            pixel over the largest of the first depth, none below 0.
+        settings: of them, those of the refinement, and the scale.
         affordable: how many more segments ``score`` can be asked about; None: no end to it. When they run short the
             most heterogeneous segments come first.
 
     Guarantees: scores in [0, 1]; never more segments than are affordable; label maps nest.
 
     >>> halve = lambda labels, which, limit: np.array([[0, 2, 1, 1]])
-    >>> effect = lambda labels, which: np.array([[0.0, 1.0, 0.8]])[:, which]
-    >>> result = refine(effect, halve, np.array([[0, 0, 1, 1]]), depth=1, reach="segment")
+    >>> effect = lambda labels, which: torch.tensor([[0.0, 1.0, 0.8]], dtype=torch.float64)[:, which]
+    >>> result = refine(effect, halve, np.array([[0, 0, 1, 1]]), Settings(depth=1))
     >>> result.segment_scores[1].tolist(), result.stop_reason.name
     ([[0.0, 1.0, 0.4]], 'DEPTH')
     """
-    labels = check.labels("segments", segments, every=True).cpu().numpy()
+    labels = check.labels("segments", segments, every=True).numpy()
+    per_pixel = settings.scale != "range"
 
-    def effects_of(level: NDArray, some: NDArray, targets: int | None) -> Tensor:
-        found = _effects(score, level, some, targets)
-        return found / torch.from_numpy(np.bincount(level.ravel())[some]) if scale == "density" else found
+    def effects_of(level: NDArray, some: NDArray) -> Tensor:
+        found = score(level, some)
+        return found / torch.from_numpy(np.bincount(level.ravel())[some]) if per_pixel else found
 
-    raw = effects_of(labels, np.arange(labels.max() + 1), None)
-    unit = share_of_largest(raw) if scale == "density" else unit_scale(raw)
+    raw = effects_of(labels, np.arange(labels.max() + 1))
+    unit = (share_of_largest if per_pixel else unit_scale)(raw)
     levels, values, fields = [labels], [unit(raw)], [unit(raw)[:, torch.from_numpy(labels)]]
-    reason = StopReason.EVALUATIONS if depth == 0 and affordable() == 0 else StopReason.DEPTH
-    while len(levels) <= depth:
-        h = heterogeneity(fields[-1], kind)
-        which = boundary_segments(h, labels, threshold)
+    reason = StopReason.EVALUATIONS if settings.depth == 0 and affordable() == 0 else StopReason.DEPTH
+    while len(levels) <= settings.depth:
+        h = heterogeneity(fields[-1], settings.heterogeneity)
+        which = boundary_segments(h, labels, settings.threshold)
         if not which.size:
             reason = StopReason.NOTHING_TO_REFINE
             break
@@ -214,22 +192,22 @@ def refine(
             break
         strength = strengths(h, labels).numpy()
         which = which[np.argsort(-strength[which], kind="stable")]
-        finer, parent = _nested(split(labels.copy(), which, limit), labels)
+        finer = split(labels, which, limit)
+        parent = np.zeros(finer.max() + 1, dtype=np.int64)
+        parent[finer] = labels
         families = np.bincount(parent)
         children = np.flatnonzero(families[parent] > 1)
-        if limit is not None and len(children) > limit:
-            raise ValueError(f"`split` must make at most {limit} children, its `limit`; got {len(children)}.")
         if not children.size:
             reason = StopReason.NOTHING_TO_REFINE
             break
-        effects = unit.unclipped(effects_of(finer, children, len(raw)))
+        effects = unit.unclipped(effects_of(finer, children))
         new = _inherit(values[-1], parent, children, effects, finer)
-        if reach == "segment":  # every pixel of a segment gets the segment's largest |H|, for each target apart
+        if settings.reach == "segment":  # its pixels get the segment's largest |H|, for each target apart
             h = torch.stack([strengths(one, labels)[torch.from_numpy(labels)] for one in h])
-        field = merge(fields[-1], new[:, torch.from_numpy(finer)], mixing(h, center, temperature))
+        field = merge(fields[-1], new[:, torch.from_numpy(finer)], mixing(h, settings.center, settings.mixing))
         left = affordable()
         cut_short = left is not None and left < 2 and bool((families[which] == 1).any())
-        settled = not changed(field, fields[-1], tolerance)
+        settled = not changed(field, fields[-1], settings.tolerance)
         labels = finer
         levels.append(finer)
         values.append(new)
@@ -238,28 +216,6 @@ def refine(
             reason = StopReason.EVALUATIONS if cut_short else StopReason.CONVERGED
             break
     return Refined(tuple(fields), tuple(levels), tuple(values), reason)
-
-
-def _effects(score: Score, labels: NDArray, which: NDArray, targets: int | None) -> Tensor:
-    """Score ``which``: (targets, len(which)) in float64."""
-    values = check.as_tensor("score's values", score(labels.copy(), which.copy())).detach().to("cpu", torch.float64)
-    if values.ndim != 2 or values.shape[1] != len(which) or targets not in (None, len(values)):
-        raise ValueError(
-            f"`score` must return values of shape {targets or 'targets'} x {len(which)}, one for each target and "
-            f"segment; got {check.shape(values)}."
-        )
-    check.finite("score's values", values)
-    return values
-
-
-def _nested(finer: Array, labels: NDArray) -> tuple[NDArray, NDArray]:
-    """The next level, and the parent of each of its segments."""
-    found = check.labels("split's labels", finer, size=labels.shape, every=True).cpu().numpy()
-    parent = np.zeros(found.max() + 1, dtype=np.int64)
-    parent[found] = labels
-    if (parent[found] != labels).any():
-        raise ValueError("`split` must return labels that nest in those it was given; got a segment that lies in two.")
-    return found, parent
 
 
 def _inherit(old: Tensor, parent: NDArray, children: NDArray, effects: Tensor, labels: NDArray) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.segmented import Scores, chosen, segmented
+from usu.score.segmented import Scores, segmented
 from usu.types import Array
 
 
@@ -48,8 +48,8 @@ def delete(
     tensor([[1., 6.]], dtype=torch.float64)
     """
     check.choice("mode", mode, ("delete", "keep", "both"))
-    parts = segmented(engine, image, segments, fill)
-    asked, start = chosen(which, parts.segments, parts.count)
+    parts = segmented(engine, image, segments, fill, which)
+    asked = parts.asked
     before = engine.meter.spent
     if reference is None and (mode != "keep" or engine.target is None):
         aimed = engine.aim(parts.image)
@@ -60,23 +60,23 @@ def delete(
     # rows: every deletion, then every segment alone, then the empty picture
     total = deleting + keeping + (keeping > 0)
 
-    def build(rows: slice) -> Tensor:
+    def shown(rows: slice) -> Tensor:
         row = torch.arange(rows.start, rows.stop)
         alone = row >= deleting
         subject = asked[row.where(~alone, row - deleting).clamp(max=len(asked) - 1)]
         one = torch.nn.functional.one_hot(subject, parts.count).bool()
-        shown = torch.where(alone[:, None], one, ~one)
-        shown[row == deleting + keeping] = False
-        return parts.show(shown)
+        found = torch.where(alone[:, None], one, ~one)
+        found[row == deleting + keeping] = False
+        return found
 
-    values = engine.evaluate(parts.image, total, build, progress=progress)
+    values = parts.values(engine, total, shown, progress)
     effects = []
     if deleting and reference is not None:
         effects.append(reference.cpu().double() - values[:deleting])
     if keeping:
         effects.append(values[deleting : deleting + keeping] - values[-1])
     targets = values.shape[1] if total else len(reference) if reference is not None else 1
-    result = start.repeat(targets, 1)
+    result = parts.start.repeat(targets, 1)
     if effects:
         result[:, asked] = torch.stack(effects).mean(0).T
     return Scores(result, None, engine.meter.spent - before)

@@ -10,7 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.segmented import Scores, antithetic_groups, chosen, segmented, shapley_groups
+from usu.score.segmented import Scores, segmented
 from usu.types import Array
 
 
@@ -64,8 +64,8 @@ def sampled(
     check.real_number("strength", strength, least=0)
     if not 0 < check.real_number("keep_probability", keep_probability) < 1:
         raise ValueError(f"`keep_probability` must lie between 0 and 1; got {keep_probability}.")
-    parts = segmented(engine, image, segments, fill)
-    asked, start = chosen(which, parts.segments, parts.count)
+    parts = segmented(engine, image, segments, fill, which)
+    asked = parts.asked
     shapley = fit == "kernel_shap"
     looks = reference is None and (shapley or engine.target is None)
     groups = check.whole_number("evaluations", evaluations, least=2 + looks + shapley) - looks - shapley
@@ -80,13 +80,8 @@ def sampled(
     else:
         drawn = antithetic_groups(groups, len(asked), keep_probability, generator)
 
-    def build(rows: slice) -> Tensor:
-        shown = torch.ones(rows.stop - rows.start, parts.count, dtype=torch.bool)
-        shown[:, asked] = drawn[rows]
-        return parts.show(shown)
-
-    values = engine.evaluate(parts.image, len(drawn), build, progress=progress)
-    result = start.repeat(values.shape[1], 1)
+    values = parts.values_of_groups(engine, drawn, progress)
+    result = parts.start.repeat(values.shape[1], 1)
     errors = result.clone()
     if len(asked):
         shown = drawn[:groups].double()
@@ -124,3 +119,24 @@ def _ridge(design: Tensor, values: Tensor, strength: float, *, intercept: int) -
         return effects, torch.full_like(effects, torch.inf)
     variance = (values - design @ effects).square().sum(0) / freedom
     return effects, (vt.T.square() @ inverse.square()).sqrt()[:, None] * variance.sqrt()
+
+
+def antithetic_groups(count: int, segments: int, probability: float, generator: torch.Generator) -> Tensor:
+    """(count, segments) booleans: u < p, and 1 - u < p for the same u; at 1/2 the second is the complement."""
+    u = torch.rand((count + 1) // 2, segments, generator=generator, dtype=torch.float64, device=generator.device).cpu()
+    return torch.stack([u < probability, u > 1 - probability], 1).flatten(0, 1)[:count]
+
+
+def shapley_groups(count: int, segments: int, generator: torch.Generator) -> Tensor:
+    """(count, segments) booleans: sizes k with probability ∝ 1 / (k (P - k)), members at random, complements next.
+
+    With the sizes drawn from the kernel, every group has the same weight in the fit.
+    """
+    pairs = (count + 1) // 2
+    if segments < 2:
+        return torch.ones(count, segments, dtype=torch.bool)
+    sizes = torch.arange(1, segments, dtype=torch.float64, device=generator.device)
+    size = 1 + torch.multinomial(1 / (sizes * (segments - sizes)), pairs, replacement=True, generator=generator)
+    order = torch.rand(pairs, segments, generator=generator, device=generator.device).argsort(1).argsort(1)
+    group = (order < size[:, None]).cpu()
+    return torch.stack([group, ~group], 1).flatten(0, 1)[:count]
