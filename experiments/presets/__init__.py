@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from usu import PRESETS
+from usu.segment import Slic
 
 #: `cell` and `soft` as these experiments found and confirmed them.
 FORMER = {
-    name: replace(PRESETS[name], parts=150, temperature=0.2, link="logit", fit="ridge", scale="range", evaluations=300)
+    name: replace(
+        PRESETS[name], segmenter=Slic(smoothing=1.0), parts=150, temperature=0.2, link="logit", fit="ridge",
+        scale="range", evaluations=300,
+    )
     for name in ("cell", "soft")
-}
+}  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from experiments.presets import FORMER
 from PIL import Image
 from torch import Tensor
 
@@ -22,16 +23,12 @@ from usu.operator.budgets import SoftPrior
 from usu.score.posterior import tops
 from usu.settings import PRESETS, Settings
 
-#: `soft` and `cell` before scores had a posterior.
-_BEFORE: dict[str, Any] = {
-    "parts": 150, "temperature": 0.2, "link": "logit", "fit": "ridge", "scale": "range", "evaluations": 300,
-}  # fmt: skip
 _ALONE: dict[str, Any] = {"budget": SoftPrior(0.0, 0.0), "base": None}
 SETTINGS: dict[str, Settings] = {
     "soft": PRESETS["soft"],
     "cell": PRESETS["cell"],
-    "former soft": replace(PRESETS["soft"], **_BEFORE),
-    "former cell": replace(PRESETS["cell"], **_BEFORE),
+    "former soft": FORMER["soft"],
+    "former cell": FORMER["cell"],
     # the same estimator without coarse map and layers; and kernel SHAP on the same segments
     "scores alone": replace(PRESETS["soft"], **_ALONE),
     "kernel SHAP": replace(PRESETS["soft"], fit="kernel_shap", scale="range", evaluations=300, **_ALONE),

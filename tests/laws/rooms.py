@@ -152,7 +152,10 @@ def sources() -> Numbers:
 
 
 #: `cell` and `soft` as they were before scores had a posterior.
-FORMER: Numbers = {"parts": 150, "temperature": 0.2, "link": "logit", "fit": "ridge", "scale": "range"}
+FORMER: Numbers = {
+    "segmenter": usu.segment.Slic(smoothing=1.0), "parts": 150, "temperature": 0.2, "link": "logit", "fit": "ridge",
+    "scale": "range",
+}  # fmt: skip
 
 
 def small(preset: str, **changes: Any) -> usu.Settings:

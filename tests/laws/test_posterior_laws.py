@@ -13,7 +13,7 @@ import torch
 import usu
 from tests.chosen import chosen
 from tests.small_nets import Tower, seeded
-from usu.score.bayesian import hadamard, orthogonal_groups
+from usu.score.bayesian import orthogonal_groups
 from usu.score.posterior import differences, fit, iou_with_first, kernels, repeat, segment_sums, tops
 
 
@@ -207,31 +207,45 @@ def test_repeats_scatter_as_other_runs_do():
     assert 0.6 < float((again[:, 0] - first.mean[0]).square().mean() / apart) < 1.6
 
 
-@pytest.mark.parametrize("least", [1, 2, 3, 4, 7, 20, 25, 59, 60, 61, 100, 150])
-def test_hadamard_matrices_are_orthogonal(least):
-    square = hadamard(least)
-    assert least <= len(square) <= 1.35 * least + 2
-    assert torch.equal(square @ square.T, len(square) * torch.eye(len(square), dtype=square.dtype))
-    assert torch.equal(square.abs(), torch.ones_like(square))
+def spread(parts, seed):
+    return torch.rand(parts, 2, generator=dice(seed))
 
 
 def test_orthogonal_groups_pair_balance_and_extend():
-    groups = orthogonal_groups(241, 58, dice(40))
+    groups = orthogonal_groups(241, spread(58, 3), dice(40))
     assert groups.shape == (241, 58)
     assert bool((groups[:240:2] ^ groups[1:240:2]).all())
-    signs = 2 * groups[:120:2].double() - 1
-    assert torch.equal(signs.T @ signs, 60 * torch.eye(58).double())
-    assert torch.equal(groups[:30], orthogonal_groups(30, 58, dice(40)))
-    shown = torch.stack([orthogonal_groups(2, 3, dice(seed))[0] for seed in range(800)])
+    signs = 2 * groups[:128:2].double() - 1
+    assert torch.equal(signs.T @ signs, 64 * torch.eye(58).double())
+    assert torch.equal(groups[:30], orthogonal_groups(30, spread(58, 3), dice(40)))
+    shown = torch.stack([orthogonal_groups(2, spread(3, 4), dice(seed))[0] for seed in range(800)])
     counts = (shown.long() * torch.tensor([4, 2, 1])).sum(1).bincount(minlength=8)
     assert counts.min() > 60  # each of the eight groups is as likely
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5, 64])
+def test_orthogonal_groups_of_any_number_of_segments(parts):
+    groups = orthogonal_groups(2 * 64, spread(parts, 5), dice(6))
+    signs = 2 * groups[::2].double() - 1
+    assert torch.equal(signs.T @ signs, 64 * torch.eye(parts).double())
+
+
+def test_groups_belong_to_places_not_to_labels():
+    places = spread(50, 7)
+    groups = orthogonal_groups(100, places, dice(8))
+    backwards = orthogonal_groups(100, places.flip(0), dice(8))
+    assert torch.equal(backwards.flip(1), groups)
+    # one segment is gone, all labels behind it are others: nearly all keep their lots
+    fewer = orthogonal_groups(100, torch.cat([places[:10], places[11:]]), dice(8))
+    kept = (fewer == torch.cat([groups[:, :10], groups[:, 11:]], 1)).all(0)
+    assert kept.double().mean() > 0.8
 
 
 def test_orthogonal_groups_lower_the_variance_of_independent_ones():
     fixed = {"covariances": [torch.eye(60)], "ratios": [18.0], "scale": 1.0}
     values = torch.zeros(240, 1)
     independent = fit(pairs(120, 60, 41), values, **fixed).stderr.square().mean()
-    orthogonal = fit(orthogonal_groups(240, 60, dice(42)), values, **fixed).stderr.square().mean()
+    orthogonal = fit(orthogonal_groups(240, spread(60, 9), dice(42)), values, **fixed).stderr.square().mean()
     assert orthogonal < 0.85 * independent
 
 
@@ -261,11 +275,11 @@ def test_auto_stops_when_the_map_is_stable_or_at_its_ceiling():
         COARSE, IMAGE, net, 1, preset=chosen("soft", evaluations="auto", stability=level, ceiling=ceiling)
     )
     easy, hard = run(0.05, 600), run(1.0, 150)
-    assert easy.evaluations == 91, "one pass for the layers, 90 groups before the first look"
+    assert easy.evaluations == 121, "one pass for the layers, and two looks that agree"
     assert easy.stop_reason is usu.StopReason.STABLE
     assert (hard.evaluations, hard.stop_reason) == (150, usu.StopReason.EVALUATIONS)
     assert torch.equal(run(0.05, 600).pixel_map, easy.pixel_map), "the same seed, the same evaluations"
-    exact = usu.upsample(COARSE, IMAGE, net, 1, preset="soft", evaluations=91)
+    exact = usu.upsample(COARSE, IMAGE, net, 1, preset="soft", evaluations=121)
     assert torch.equal(exact.pixel_map, easy.pixel_map), "a longer plan begins with the groups of a shorter one"
 
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.posterior import Posterior, fit, kernels, repeat, segment_sums
+from usu.score.posterior import Posterior, centres, fit, kernels, repeat, segment_sums
 from usu.score.segmented import segmented
 from usu.types import Array, NDArray
 
-#: Groups that are looked at first, and between two looks, where certainty decides how many there will be.
-FIRST, STEP = 90, 60
+#: Groups between two looks, where certainty decides how many there will be.
+STEP = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,24 +83,25 @@ def effects_of_groups(
         picture: (H, W, 3) in [0, 1]: segments that are near and of one colour are expected to behave alike.
         evaluations: at least 2: passes this call makes, exactly; at most, where ``enough`` can end it.
         evidence: (T, H, W) or (H, W): where effects are expected, up to a factor that the groups decide.
-        enough: asked after 90 groups and every 60 more, with the effects so far and the segments; True ends it.
+        enough: asked every 60 groups, with the effects so far and the segments; True twice in a row
+            ends it: stopping at the first lucky answer would promise too much.
         progress: called with the number of pictures done and in all; if it returns True, what is known is the answer.
     """
     parts = segmented(engine, image, segments, fill, which)
     varied = parts.asked
-    groups = orthogonal_groups(evaluations, len(varied), torch.Generator().manual_seed(seed))
     labels = parts.segments.cpu()
+    groups = orthogonal_groups(evaluations, centres(labels)[varied], torch.Generator().manual_seed(seed))
     prior = kernels(labels, torch.as_tensor(picture))[:, varied][:, :, varied]
     hoped = None if evidence is None else segment_sums(evidence.cpu(), labels)[..., varied].reshape(-1, len(varied))
     values: list[Tensor] = []
-    begin, stopped = 0, False
+    begin, stopped, sure = 0, False, False
 
     def tell(done: int, _: int) -> None:
         nonlocal stopped
         stopped = bool(progress is not None and progress(begin + done, evaluations)) or stopped
 
     while True:
-        end = min(evaluations, begin + (STEP if enough is None or begin else FIRST))
+        end = min(evaluations, begin + STEP)
         values.append(parts.values_of_groups(engine, groups[begin:end], tell))
         begin = end
         last = stopped or end == evaluations
@@ -112,71 +113,39 @@ def effects_of_groups(
         found = Effects(
             posterior, groups[:end], prior, hoped, varied, parts.start, stopped=stopped and end < evaluations
         )
-        if last or (enough is not None and enough(found, segments)):
+        before, sure = sure, last or (enough is not None and enough(found, segments))
+        if last or (before and sure):
             return found
 
 
-def orthogonal_groups(count: int, segments: int, generator: torch.Generator) -> Tensor:
-    """(count, segments) booleans: rows of Hadamard matrices, so that no two segments are confounded.
+def orthogonal_groups(count: int, places: Tensor, generator: torch.Generator) -> Tensor:
+    """(count, P) booleans: rows of Hadamard matrices, so that no two segments are confounded.
 
-    Each block takes ``segments`` columns of a Hadamard matrix in random order, with random signs, and its rows in
-    random order. Over a block every effect is estimated with the least variance so many groups can give; any first part
-    of it is nearly as good, so a longer run begins with the groups of a shorter one.
+    Each block takes P columns of a Hadamard matrix in random order, with random signs, and its rows in random order.
+    Over a block every effect is estimated with the least variance so many groups can give; any first part of it is
+    nearly as good, so a longer run begins with the groups of a shorter one.
 
-    >>> groups = orthogonal_groups(8, 4, torch.Generator().manual_seed(0))
+    A segment has its column by its place (P, d) in the unit cube, not by its label: one segment that is cut otherwise
+    changes its own lots and leaves the others theirs.
+
+    >>> corners = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> groups = orthogonal_groups(8, corners, torch.Generator().manual_seed(0))
     >>> signs = 2.0 * groups[::2] - 1
     >>> bool((groups[1::2] == ~groups[::2]).all()), (signs.T @ signs).tolist() == (4 * torch.eye(4)).tolist()
     (True, True)
     """
-    matrix = hadamard(max(segments, 1))
+    from scipy.linalg import hadamard
+    from scipy.optimize import linear_sum_assignment
+
+    order = 1 << max(len(places) - 1, 0).bit_length()
+    matrix = torch.from_numpy(hadamard(order))
+    # sites spread evenly, the same for all pictures; segments take them so that the ways are shortest
+    sites = torch.quasirandom.SobolEngine(places.shape[1]).draw(order + 1, dtype=torch.float64)[1:]
+    site = torch.from_numpy(linear_sum_assignment(torch.cdist(places.double(), sites).square())[1])
     rows: list[Tensor] = []
     while sum(map(len, rows)) < (count + 1) // 2:
-        columns = torch.randperm(len(matrix), generator=generator, device=generator.device).cpu()[:segments]
-        signs = 2 * torch.randint(2, (segments,), generator=generator, device=generator.device).cpu() - 1
-        order = torch.randperm(len(matrix), generator=generator, device=generator.device).cpu()
-        rows.append((matrix[:, columns] * signs)[order] > 0)
+        columns = torch.randperm(order, generator=generator)[site]
+        signs = (2 * torch.randint(2, (order,), generator=generator) - 1)[site]
+        rows.append((matrix[:, columns] * signs)[torch.randperm(order, generator=generator)] > 0)
     first = torch.cat(rows)[: (count + 1) // 2]
     return torch.stack([first, ~first], 1).flatten(0, 1)[:count]
-
-
-def hadamard(least: int) -> Tensor:
-    """A Hadamard matrix of the smallest order n >= ``least`` that doubling or Paley's construction gives.
-
-    n is 2^k or 2^k (q + 1) with q a prime, q = 3 modulo 4: within a few of any number.
-
-    >>> matrix = hadamard(11)
-    >>> matrix.shape[0], bool((matrix @ matrix.T == 12 * torch.eye(12, dtype=torch.int64)).all())
-    (12, True)
-    """
-    order = least
-    while _core(order) is None:
-        order += 1
-    core = _core(order) or 1
-    matrix = torch.ones(1, 1, dtype=torch.int64) if core == 1 else _paley(core - 1)
-    while len(matrix) < order:
-        matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
-    return matrix
-
-
-def _core(order: int) -> int | None:
-    """1 or q + 1, from which doubling leads to the order."""
-    while order > 1:
-        q = order - 1
-        if q % 4 == 3 and all(q % d for d in range(2, int(q**0.5) + 1)):
-            return order
-        if order % 2:
-            return None
-        order //= 2
-    return 1
-
-
-def _paley(q: int) -> Tensor:
-    """Of order q + 1: quadratic residues modulo q."""
-    squares = {i * i % q for i in range(1, q)}
-    character = torch.tensor([0] + [1 if x in squares else -1 for x in range(1, q)])
-    place = torch.arange(q)
-    matrix = torch.eye(q + 1, dtype=torch.int64)
-    matrix[0, 1:] += 1
-    matrix[1:, 0] -= 1
-    matrix[1:, 1:] += character[(place[:, None] - place) % q]
-    return matrix

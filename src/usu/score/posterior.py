@@ -101,11 +101,10 @@ def kernels(
     tensor([[ 0.0000, -1.1930],
             [-1.1930,  0.0000]], dtype=torch.float64)
     """
-    labels, side = segments.long(), min(segments.shape)
+    labels = segments.long()
     area = torch.bincount(labels.flatten()).double().clamp(min=1)
-    rows, columns = (torch.arange(n, dtype=torch.float64) / side for n in labels.shape)
-    where = torch.stack(torch.meshgrid(rows, columns, indexing="ij"))
-    near = _distances(segment_sums(where, labels) / area)
+    sides = torch.tensor(labels.shape, dtype=torch.float64) / min(labels.shape)
+    near = _distances((centres(labels) * sides).T)
     alike = _distances(segment_sums(torch.as_tensor(picture).movedim(-1, 0), labels) / area)
     found = []
     for place in places:
@@ -116,6 +115,17 @@ def kernels(
                 found.append(area[:, None] * density * area)
     together = torch.stack(found)
     return together / together.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+
+
+def centres(segments: Tensor) -> Tensor:
+    """(P, 2): the mean place of each segment's pixels, in parts of the sides.
+
+    >>> centres(torch.tensor([[0, 0, 1, 1]])).tolist()
+    [[0.5, 0.25], [0.5, 0.75]]
+    """
+    axes = [(torch.arange(n, dtype=torch.float64) + 0.5) / n for n in segments.shape]
+    where = torch.stack(torch.meshgrid(*axes, indexing="ij"))
+    return (segment_sums(where, segments) / torch.bincount(segments.flatten()).clamp(min=1)).T
 
 
 def segment_sums(field: Tensor, segments: Tensor) -> Tensor:
