@@ -100,7 +100,7 @@ def one_target(values: Tensor) -> Tensor:
 def walk(
     engine: Engine, image: Tensor, filled: Tensor, order: Tensor, counts: Tensor, *, insert: bool = False
 ) -> Tensor:
-    """Values (n,) of the image with the first counts[i] entries of ``order`` filled; with ``insert``, only they are not.
+    """Values (n,) of the image with the first counts[i] entries of ``order`` filled; with ``insert`` only they are not.
 
     An order of H·W entries ranks pixels, one of C·H·W entries every value of the image by itself: see `variants`.
     """
