@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.forward import Engine, Model
+from usu.forward import Model
 from usu.forward.calls import Link, Target
 from usu.forward.fills import Fill, apply, filled
 from usu.metrics import quantus_compat
 from usu.metrics.maps import dense_cells, group_means, ranking
-from usu.metrics.passes import Measured, area, cuts, one_target, prepared, walk
+from usu.metrics.passes import Measured, area, cuts, one_target, prepared, variants, walk
 from usu.operator.cells import Labels, rank_within
 from usu.types import Array, NDArray
 
@@ -210,26 +210,11 @@ def monotonicity_correlation(
         groups[ranking(field.abs(), generator).flip(0)] = torch.arange(steps).repeat_interleave(sizes)
         attributions = group_means(field.abs().flatten(), groups, steps).numpy()
         hidden = filled(image, "mean" if fill is None else cast(Fill, fill))
-    changes = _changes(asked, image, hidden, groups, steps, samples).numpy()
-    return Measured(spearman(attributions, changes), steps * samples + 1 + spent, changes)
-
-
-def _changes(engine: Engine, image: Tensor, hidden: Tensor, groups: Tensor, steps: int, samples: int) -> Tensor:
-    """Mean squared change (steps,) when each group is filled alone; ``hidden``: an image, or a number per variant."""
-    layers = image.numel() // len(groups), -1, image.shape[-1]
-    group, shown = groups.to(image.device).reshape(layers[1:]), image.reshape(layers)
     # the last variant is the image itself: a group that no value has
-    which = torch.cat([torch.arange(steps).repeat_interleave(samples), torch.tensor([steps])]).to(image.device)
-    if hidden.ndim == 1:
-        each = torch.cat([hidden, hidden[:1]])[:, None, None, None]
-    else:
-        each = hidden.reshape(layers).expand(len(which), *shown.shape)
-
-    def build(rows: slice) -> Tensor:
-        return apply(shown, each[rows], group != which[rows, None, None]).reshape(-1, *image.shape)
-
-    values = one_target(engine.evaluate(image, len(which), build))
-    return (values[:-1] - values[-1]).square().reshape(steps, samples).mean(1)
+    which = torch.cat([torch.arange(steps).repeat_interleave(samples), torch.tensor([steps])])
+    values = variants(asked, image, hidden, groups, which, torch.ne)
+    changes = (values[:-1] - values[-1]).square().reshape(steps, samples).mean(1).numpy()
+    return Measured(spearman(attributions, changes), len(values) + spent, changes)
 
 
 def spearman(a: NDArray, b: NDArray) -> float:

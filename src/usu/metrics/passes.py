@@ -100,23 +100,34 @@ def one_target(values: Tensor) -> Tensor:
 def walk(
     engine: Engine, image: Tensor, filled: Tensor, order: Tensor, counts: Tensor, *, insert: bool = False
 ) -> Tensor:
-    """Values (n,) of the image with the first counts[i] pixels of ``order`` filled: one evaluation per count.
+    """Values (n,) of the image with the first counts[i] entries of ``order`` filled; with ``insert`` only they are not.
 
-    With ``insert`` it is the filled image on which they are shown. An order of H·W entries ranks pixels, whose
-    channels go together; one of C·H·W entries ranks every value of the image by itself.
+    An order of H·W entries ranks pixels, one of C·H·W entries every value of the image by itself: see `variants`.
     """
     # where every value stands in the order, so that any row of the walk is one comparison
-    rank = torch.empty(len(order), dtype=torch.int32, device=image.device)
-    rank[order.to(image.device)] = torch.arange(len(order), dtype=torch.int32, device=image.device)
-    layers = image.numel() // len(order), -1, image.shape[-1]
-    rank, shown, hidden = rank.reshape(layers[1:]), image.reshape(layers), filled.reshape(layers)
-    limits = counts.to(rank)[:, None, None]
+    rank = torch.empty(len(order), dtype=torch.int32)
+    rank[order] = torch.arange(len(order), dtype=torch.int32)
+    return variants(engine, image, filled, rank, counts.to(rank), torch.lt if insert else torch.ge)
+
+
+def variants(
+    engine: Engine, image: Tensor, filled: Tensor, places: Tensor, numbers: Tensor,
+    keep: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:  # fmt: skip
+    """Values (n,) of the image where ``keep(places, number)`` and of the fill elsewhere: one evaluation per number.
+
+    ``places`` has an entry per pixel (H·W,), whose channels go together, or one per value (C·H·W,); ``filled`` is an
+    image, or a level (n,) for each variant.
+    """
+    layers = image.numel() // len(places), -1, image.shape[-1]
+    shown, hidden = image.reshape(layers), filled if filled.ndim == 1 else filled.reshape(layers)
+    places, numbers = places.reshape(layers[1:]).to(image.device), numbers.to(image.device)
 
     def build(rows: slice) -> Tensor:
-        keep = rank < limits[rows] if insert else rank >= limits[rows]
-        return apply(shown, hidden, keep).reshape(-1, *image.shape)
+        fill = hidden[rows, None, None, None] if hidden.ndim == 1 else hidden
+        return apply(shown, fill, keep(places, numbers[rows, None, None])).reshape(-1, *image.shape)
 
-    return one_target(engine.evaluate(image, len(counts), build))
+    return one_target(engine.evaluate(image, len(numbers), build))
 
 
 def cuts(pixels: int, steps: int, least: int = 1) -> Tensor:

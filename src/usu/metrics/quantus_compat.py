@@ -78,7 +78,8 @@ def groups(
     members = torch.empty(len(order), dtype=torch.int64)
     members[torch.from_numpy(order)] = torch.arange(steps).repeat_interleave(len(order) // steps)
     levels = _levels(image, fill, steps * samples, generator)
-    return members, values[order].reshape(steps, -1).sum(1), levels.to(image)
+    # one more for the variant in which nothing is filled
+    return members, values[order].reshape(steps, -1).sum(1), torch.cat([levels, levels[:1]]).to(image)
 
 
 def slic_segments(image: Tensor) -> Array:

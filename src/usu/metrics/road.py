@@ -204,12 +204,12 @@ class _Grid:
 
     def padded(self, image: NDArray) -> NDArray:
         """(C, h, w) as a field."""
-        field = np.zeros((len(image), *self.padded_size), image.dtype)
-        field[:, 1 : 1 + self.size[0], 1 : 1 + self.size[1]] = image
-        return field.reshape(len(image), -1)
+        field = np.zeros_like(self.r)
+        self.unpadded(field)[:] = image
+        return field
 
     def unpadded(self, field: NDArray) -> NDArray:
-        """The way back: (C, h, w)."""
+        """The way back: (C, h, w), a view."""
         return self._inside(field)[:, : self.size[0], : self.size[1]]
 
     def restrict(self, coarser: _Grid) -> None:
@@ -218,8 +218,7 @@ class _Grid:
         left *= self.blend
         around = self._inside(self.spread(left))
         rows = around[:, 0::2] + around[:, 1::2]
-        below = coarser.r.reshape(-1, *coarser.padded_size)[:, 1 : 1 + coarser.size[0], 1 : 1 + coarser.size[1]]
-        np.add(rows[..., 0::2], rows[..., 1::2], out=below)
+        np.add(rows[..., 0::2], rows[..., 1::2], out=coarser.unpadded(coarser.r))
         np.multiply(coarser.r, coarser.missing, out=coarser.r)
 
     def prolong(self, coarser: _Grid) -> None:

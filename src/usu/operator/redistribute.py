@@ -120,16 +120,28 @@ class _Problem:
         found = check.finite("coarse", values)
         check.in_unit_interval("scores", field)
         budget = checked_budget(budget)
+        if base is not None:
+            base = check.as_tensor("base", base, like=values)
+            # a signed prior guides each sign of mass with its own part
+            (check.finite if isinstance(budget, SoftPrior) else check.non_negative)("base", base)
+        dtype = torch.promote_types(torch.promote_types(values.dtype, field.dtype), torch.float32)
+        phi = _log_potential(potential, temperature, scores, dtype)
+        small = found.low >= 0 and found.high * exp(_MILD_RATE) < torch.finfo(dtype).max
+
         partition, batch = partition_of(values, field, cells)
         lattice = partition.lattice
         try:
             lead = tuple(torch.broadcast_shapes(batch, field.shape[: field.ndim - len(lattice)]))
         except RuntimeError:
-            raise ValueError(
-                f"`scores` must broadcast with `coarse` ({check.shape(values)}) in front; got {check.shape(field)}."
-            ) from None
-        shape = (*lead, *lattice)
-        dtype = torch.promote_types(torch.promote_types(values.dtype, field.dtype), torch.float32)
+            wanted = f"broadcast with `coarse` ({check.shape(values)}) in front"
+            raise ValueError(f"`scores` must {wanted}; got {check.shape(field)}.") from None
+        field = field.to(dtype).expand(*lead, *lattice)
+        if base is not None:
+            try:
+                base = base.to(dtype).expand(field.shape).reshape(-1, *lattice)
+            except RuntimeError:
+                wanted = f"the shape of `scores` ({check.shape(field)})"
+                raise ValueError(f"`base` must have {wanted}; got {check.shape(base)}.") from None
         mass = values.double().flatten(len(batch)).expand(*lead, -1).reshape(prod(lead), -1)
         if coarse_is == "density":
             mass = mass * partition.sizes
@@ -137,22 +149,9 @@ class _Problem:
             empty = (partition.sizes == 0).nonzero().flatten()
             if len(empty) and check.extremes(mass.index_select(1, empty)) != (0, 0):
                 raise ValueError("`cells` must have a pixel for every mass in `coarse`; got masses without one.")
-        if base is not None:
-            base = check.as_tensor("base", base, like=values)
-            # a signed prior guides each sign of mass with its own part
-            (check.finite if isinstance(budget, SoftPrior) else check.non_negative)("base", base)
-            try:
-                base = base.to(dtype).expand(shape).reshape(-1, *lattice)
-            except RuntimeError:
-                wanted = " x ".join(map(str, shape))
-                raise ValueError(
-                    f"`base` must have the shape of `scores` ({wanted}); got {check.shape(base)}."
-                ) from None
-        phi = _log_potential(potential, temperature, scores, dtype)
-        small = found.low >= 0 and found.high * exp(_MILD_RATE) < torch.finfo(dtype).max
         return cls(
-            mass, field.to(dtype).expand(shape).reshape(-1, *lattice), partition, phi, budget, base, signed == "flip",
-            max_gain, lead, found.low < 0, small and not callable(phi) and phi <= _MILD_RATE,
+            mass, field.reshape(-1, *lattice), partition, phi, budget, base, signed == "flip", max_gain, lead,
+            found.low < 0, small and not callable(phi) and phi <= _MILD_RATE,
         )  # fmt: skip
 
     def solve(self) -> Tensor:

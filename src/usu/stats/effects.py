@@ -79,9 +79,9 @@ def numbers(name: str, values: ArrayLike, *, least: int = 2, gaps: bool = False)
     return array
 
 
-def pairs(a: ArrayLike, b: ArrayLike, *, least: int = 2) -> tuple[NDArray, NDArray]:
+def pairs(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray]:
     """Both sides, of the same length."""
-    left, right = numbers("a", a, least=least), numbers("b", b, least=least)
+    left, right = numbers("a", a), numbers("b", b)
     if len(left) != len(right):
         raise ValueError(f"`a` and `b` must hold the same pictures; got {len(left)} and {len(right)} numbers.")
     return left, right
