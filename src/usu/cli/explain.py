@@ -68,6 +68,7 @@ def explain(
     settings = run.settings_from(
         preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed, engine=engine
     )
+    described, limit = settings.described(), settings.limit
     origin = run.source_from(source)
     files = find(pictures)
     loaded = load(model, weights=weights, device=device)
@@ -80,7 +81,7 @@ def explain(
         "target": goal,
         "top": top,
         "source": source,
-        "settings": settings.described(),
+        "settings": described,
         "contents": _contents(model, loaded, origin),
     }
     done: list[dict[str, Any]] = []
@@ -92,7 +93,7 @@ def explain(
                     asked = _asked(file, request)
                     folder, finished = _folder(out, file, asked)
                     if finished is None:
-                        bars.start(file.name, settings.limit)
+                        bars.start(file.name, limit)
                         with run.stoppable(bars, settings), warnings.catch_warnings():
                             # the manifest has them as notes, which are reported with their picture
                             warnings.simplefilter("ignore", UsuWarning)
