@@ -53,13 +53,17 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usu.Explanation, "figure", lambda self: Canvas())
 
 
-def test_a_result_with_damaged_maps_is_none(explanation, undrawn, tmp_path):
+def test_a_result_with_damaged_maps_is_refused(explanation, undrawn, tmp_path):
     folder = explanation.save(tmp_path / "cat")
     whole = (folder / "maps.npz").read_bytes()
     (folder / "maps.npz").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert saving.saved_manifest(folder) is None
+    with pytest.raises(usu.errors.UsuError, match="not the one"):
+        saving.saved_manifest(folder)
+    (folder / "maps.npz").unlink()
+    with pytest.raises(usu.errors.UsuError, match="not the one"):
+        saving.saved_manifest(folder)
     (folder / "maps.npz").write_bytes(whole)
-    assert saving.saved_manifest(folder) is not None
+    assert saving.saved_manifest(folder)["label"] == "Äpfel"
 
 
 def test_everything_is_there_and_reads_back(explanation, tmp_path):
@@ -332,6 +336,7 @@ def test_other_folders_are_refused_by_name(explanation, tmp_path):
     for content, words in (
         (json.dumps(old), r"was written with schema 1 of results \(usu-xai 0\.\d.*this version reads schema 2"),
         (json.dumps(manifest | {"schema": 99}), "was written with schema 99"),
+        (json.dumps({"versions": "somebody's"}), "usu-xai of an unknown version"),
         ("[]", "was written with schema None"),
         ('{"a":', r"manifest.json in .* cannot be read"),
         (json.dumps(manifest | {"maps": "0" * 16}), "is not the one its manifest.json speaks of"),

@@ -12,7 +12,7 @@ import numpy as np
 
 from usu._checks import as_numpy
 from usu.app.looking import Explained, Glass, Opened
-from usu.app.views import OWN, Look
+from usu.app.views import FAST, OWN, Look
 from usu.models.pictures import place
 from usu.pipeline.halves import certainty_of, mass_error_of
 from usu.results import Explanation, Upsampled, versions
@@ -96,12 +96,18 @@ def folder(glass: Glass, opened: Opened, known: Explained, view: Look) -> bytes:
 
 def lines(glass: Glass, known: Explained, view: Look, longest: int, name: object) -> str:
     """Python that makes the same numbers again, given the model and the picture's file."""
-    source = glass.source if isinstance(glass.source, str) else None
-    depth = len(known.scored.segments) - 1 if known.scored is not None else 0
-    changes = [f"temperature={view.temperature!r}", f"evaluations={max(known.evaluations, 2)}", 'engine="auto"']
-    changes += [f"depth={depth}"] if depth else []
-    changes += ["budget=usu.Hybrid(0.5)", "trace=0.0"] if view.budget == "hybrid" else []
-    preset = "soft" if view.budget == "soft" else "cell"
+    changes = [f"evaluations={max(known.evaluations, 2)}", 'engine="auto"']
+    if view.way == OWN:
+        depth = len(known.scored.segments) - 1 if known.scored is not None else 0
+        changes += [f"temperature={view.temperature!r}"] + ([f"depth={depth}"] if depth else [])
+        changes += ["budget=usu.Hybrid(0.5)", "trace=0.0"] if view.budget == "hybrid" else []
+    preset = "cell" if view.way == OWN and view.budget != "soft" else "soft"
+    ways = {
+        OWN: "pixel_map = result.pixel_map",
+        FAST: 'pixel_map = usu.upsample(result.source, net.prepare(picture.pixels)[0], net, preset="fast").pixel_map',
+    }
+    other = f"way = usu.upsamplers.by_name({view.way!r})\n"
+    other += "pixel_map = way(result.coarse, result.picture, result.upsampled.scores if way.needs_scores else None)"
     text = [
         "from dataclasses import replace",
         "",
@@ -111,27 +117,17 @@ def lines(glass: Glass, known: Explained, view: Look, longest: int, name: object
         f"net = usu.models.load({glass.loaded.name!r})",
         f"picture = read({safe_name(name)!r}, longest={longest})",
     ]
-    if source is None:
-        text += ["coarse = ...  # the map you gave the page, h x w"]
-    if view.way == OWN:
-        text += [f'settings = replace(usu.PRESETS["{preset}"], {", ".join(changes)})']
+    if isinstance(glass.source, str):
+        source = "" if glass.source == "gradcam" else f", source={glass.source!r}"
     else:
-        text += [f'settings = replace(usu.PRESETS["soft"], {changes[1]}, engine="auto")']
-    given = "" if source == "gradcam" else f", source={source!r}" if source else ", source=coarse"
+        text, source = [*text, "coarse = ...  # the map you gave the page, h x w"], ", source=coarse"
     text += [
-        f"result = usu.explain(net, picture, {known.target}{given}, preset=settings)",
-        "pixel_map = result.pixel_map",
+        f'settings = replace(usu.PRESETS["{preset}"], {", ".join(changes)})',
+        f"result = usu.explain(net, picture, {known.target}{source}, preset=settings)",
+        ways.get(view.way, other),
+        'result.save("result")',
     ]
-    if view.way == "fast":
-        text[-1:] = [
-            'pixel_map = usu.upsample(result.source, net.prepare(picture.pixels)[0], net, preset="fast").pixel_map'
-        ]
-    elif view.way != OWN:
-        text[-1:] = [
-            f"way = usu.upsamplers.by_name({view.way!r})",
-            "pixel_map = way(result.coarse, result.picture, result.upsampled.scores if way.needs_scores else None)",
-        ]
-    return "\n".join([*text, 'result.save("result")', ""])
+    return "\n".join([*text, ""])
 
 
 def safe_name(name: object) -> str:

@@ -136,6 +136,11 @@ class Opened:
     #: Partitions by what they were made with: segmenting again gives the same one.
     partitions: dict[int, NDArray] = field(default_factory=dict)
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the log says of it."""
+        return {"pixels": list(self.picture.size)}
+
     def keep(self, one: Explained) -> Explained:
         """Remember it; of many classes, those looked at last."""
         self.explained[one.target] = one
@@ -180,10 +185,10 @@ class Glass:
         classes = self.loaded.classes
         return classes[target] if classes is not None and target < len(classes) else f"class {target}"
 
-    def likeliest(self, logits: Tensor, count: int = 5) -> list[dict[str, Any]]:
-        """The top classes with their probabilities; of a model of one output, its sigmoid."""
+    def likeliest(self, logits: Tensor) -> list[dict[str, Any]]:
+        """The five top classes with their probabilities; of a model of one output, its sigmoid."""
         chances = probabilities(logits)
-        top = chances.topk(min(count, len(chances)))
+        top = chances.topk(min(5, len(chances)))
         return [
             {"index": int(i), "name": self.name(int(i)), "probability": float(p)}
             for p, i in zip(top.values, top.indices, strict=True)
@@ -206,13 +211,7 @@ class Glass:
         return opened.keep(Explained(target, given, source, instead, tuple(level[None] for level in finer)))
 
     def sharpened(
-        self,
-        opened: Opened,
-        begun: Explained,
-        settings: Settings,
-        between: Between,
-        look: Callable[[Explained], None],
-        progress: Callable[[int, int], None] | None = None,
+        self, opened: Opened, begun: Explained, settings: Settings, between: Between, look: Callable[[Explained], None]
     ) -> Explained:
         """Scores that get sharper: ``look`` is told every now and then, and what is returned knows its uncertainty.
 
@@ -227,15 +226,13 @@ class Glass:
             model = partial(opened.passes, between=between)
             engine = engine_of(model, begun.target, link=own.link, limit=own.limit)
             try:
-                return scores_of(given, engine, own, finer=finer, enough=enough, progress=progress)
+                return scores_of(given, engine, own, finer=finer, enough=enough)
             finally:
                 meters.append(engine.meter.spent)
 
-        def known(scored: Scored, certainty: Certainty | None, spent: int, finished: bool = False) -> Explained:
+        def known(scored: Scored, certainty: Certainty | None, spent: int) -> Explained:
             seconds = time.perf_counter() - start
-            return replace(
-                begun, scored=scored, certainty=certainty, evaluations=spent, finished=finished, seconds=seconds
-            )
+            return replace(begun, scored=scored, certainty=certainty, evaluations=spent, seconds=seconds)
 
         def shown(effects: Effects, labels: NDArray) -> bool:
             between()
@@ -260,7 +257,7 @@ class Glass:
             scored = asked(settings, None, lambda: None)  # every output is kept: the model is not asked
         opened.sampled = max(opened.sampled, 0 if settings.depth else meters[-1])
         certainty = None if scored.effects is None else certainty_of(scored, given, settings, finer)
-        return opened.keep(known(scored, certainty, meters[-1], finished=True))
+        return opened.keep(replace(known(scored, certainty, meters[-1]), finished=True))
 
     def without(self, opened: Opened, keep: Tensor, between: Between) -> tuple[Tensor, NDArray]:
         """What if only ``keep`` (H, W) were there? The logits, and the picture as the model then sees it."""

@@ -178,7 +178,7 @@ class _Page:
         settings = replace(PRESETS["soft"], ceiling=most, depth=depth)
         if opened.sampled and not further and not depth:  # what was asked for another class serves this one
             settings = replace(settings, evaluations=opened.sampled)
-        about = {**self._size(opened), "target": target}
+        about = {**opened.about, "target": target}
 
         def work(between: Callable[[], None], tell: Callable[[bytes], None]) -> None:
             before = opened.passes.count
@@ -212,14 +212,14 @@ class _Page:
             values = {"target": known.target, "promised": view.promised, **masses(known, pixel_map)}
             return frame("map", values, {"map": pixel_map})
 
-        about = {**self._size(asked.opened), "way": view.way}
+        about = {**asked.opened.about, "way": view.way}
         return Response(await self.desk.ask(asked.visitor, f"map-{side}", work, about=about))
 
     async def measure(self, request: Request) -> Response:
         """D1 to D4 of a map."""
         asked = await self._asked(request)
         view, known = asked.view, asked.known
-        about = {**self._size(asked.opened), "way": view.way}
+        about = {**asked.opened.about, "way": view.way}
         found = await self.desk.ask(asked.visitor, "measure", lambda *_: desiderata(known, view), about=about)
         return JSONResponse(plain_values({**found, "promised": view.promised}))
 
@@ -242,7 +242,7 @@ class _Page:
             }
             return frame("without", values, {"view": view})
 
-        about = {**self._size(opened), "target": target}
+        about = {**opened.about, "target": target}
         return Response(await self.desk.ask(asked.visitor, "without", work, about=about))
 
     async def export(self, request: Request) -> Response:
@@ -265,7 +265,7 @@ class _Page:
         if kind == "folder" and known.scored is None:
             raise RefusedError(say("not_yet"), 409)
         media, make = makers[kind]
-        about = {**self._size(opened), "what": kind}
+        about = {**opened.about, "what": kind}
         return Response(await self.desk.ask(asked.visitor, "export", lambda *_: make(), about=about), media_type=media)
 
     @property
@@ -283,7 +283,7 @@ class _Page:
 
     async def _open(self, visitor: Visitor, work: Any, about: dict[str, Any]) -> Response:
         opened: Opened = await self.desk.ask(visitor, "open", work, about=about)
-        about.update(self._size(opened))
+        about.update(opened.about)
         self.visitors.keep(visitor, opened)
         return JSONResponse(plain_values(self._described(opened)))
 
@@ -299,9 +299,6 @@ class _Page:
             "top": self.glass.likeliest(opened.logits),
             "target": next(reversed(opened.explained), None),
         }
-
-    def _size(self, opened: Opened) -> dict[str, Any]:
-        return {"pixels": [int(n) for n in opened.picture.size]}
 
     async def _frames(self, visitor: Visitor, work: Any, about: dict[str, Any]) -> AsyncIterator[bytes]:
         try:

@@ -79,9 +79,7 @@ def _table(reports: list[AuditReport]) -> Any:
 
     table = Table(title="Desiderata, declared versus measured", title_justify="left")
     table.add_column("upsampler", no_wrap=True)
-    for guarantee in GUARANTEES:
-        table.add_column(guarantee, justify="right", no_wrap=True)
-    for column in ("moved", "total", "seams", "gain", "coarse"):
+    for column in (*GUARANTEES, "moved", "total", "seams", "gain", "coarse"):
         table.add_column(column, justify="right", no_wrap=True)
     for report in reports:
         p = report.profile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,6 +69,7 @@ def explain(
     settings = run.settings_from(
         preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed, engine=engine
     )
+    described, limit = settings.described(), settings.limit
     origin = run.source_from(source)
     files = find(pictures)
     loaded = load(model, weights=weights, device=device)
@@ -80,7 +82,7 @@ def explain(
         "target": goal,
         "top": top,
         "source": source,
-        "settings": settings.described(),
+        "settings": described,
         "contents": _contents(model, loaded, origin),
     }
     done: list[dict[str, Any]] = []
@@ -92,7 +94,7 @@ def explain(
                     asked = _asked(file, request)
                     folder, finished = _folder(out, file, asked)
                     if finished is None:
-                        bars.start(file.name, settings.limit)
+                        bars.start(file.name, limit)
                         with run.stoppable(bars, settings), warnings.catch_warnings():
                             # the manifest has them as notes, which are reported with their picture
                             warnings.simplefilter("ignore", UsuWarning)
@@ -155,6 +157,7 @@ def _tried(
 def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[str, Any] | None]:
     """Where the result goes, and its manifest if it is there already: the first of name, name-2, name-3 that is either
     free or holds the answer to the same request, whole and not stopped before its end."""
+    from usu.errors import UsuError
     from usu.results import saved_manifest
 
     number = 1
@@ -162,9 +165,10 @@ def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[st
         folder = out / (file.stem if number == 1 else f"{file.stem}-{number}")
         if not folder.exists() and not folder.is_symlink():
             return folder, None
-        known = saved_manifest(folder)
-        if known is not None and known.get("request") == asked and known.get("stop_reason") != "STOPPED":
-            return folder, known
+        with suppress(UsuError):  # something else, or not whole: no answer
+            known = saved_manifest(folder)
+            if known.get("request") == asked and known.get("stop_reason") != "STOPPED":
+                return folder, known
         number += 1
 
 
@@ -175,14 +179,10 @@ def _saved(explanation: Explanation, out: Path, file: Path, asked: dict[str, Any
     while True:
         folder, finished = _folder(out, file, asked)
         try:
-            finished = finished or saved_manifest(explanation.save(folder))
+            return folder, finished or saved_manifest(explanation.save(folder))
         except FileExistsError:
             if not folder.exists() and not folder.is_symlink():  # a file where a folder should be: nobody took the name
                 raise
-            continue  # another process took the name
-        if finished is None:
-            raise OSError(f"The result in {folder} is not what was written. Is the disk full?")
-        return folder, finished
 
 
 def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_json: bool, quiet: bool) -> None:

@@ -78,22 +78,16 @@ def _each(layers: Sequence[Tensor], settings: Settings) -> Iterator[tuple[Tensor
 
 def _combined(maps: Sequence[Tensor], how: Combine) -> Tensor:
     if how == "product":
-        return torch.stack([unit(one) for one in maps]).prod(0)
+        return torch.stack([for_display(one, quantile=1.0) for one in maps]).prod(0)
     return torch.stack(list(maps)).sum(0) / (len(maps) if how == "mean" else 1)
 
 
-def unit(maps: Tensor) -> Tensor:
-    """Each map of (B, H, W) from 0 to 1 by min-max; one that is the same everywhere is 0."""
-    field = maps.double()
-    low, high = field.amin((1, 2), keepdim=True), field.amax((1, 2), keepdim=True)
-    return ((field - low) / (high - low).where(high > low, 1)).to(maps.dtype)
-
-
-def for_display(maps: Tensor) -> Tensor:
-    """Each map of (B, H, W) from 0 to 1: its lowest value is 0, and from the 98 % quantile on everything is 1.
+def for_display(maps: Tensor, quantile: float = SHOWN) -> Tensor:
+    """Each map of (B, H, W) from 0 to 1: its lowest value is 0, and from the quantile on everything is 1.
 
     Mass that is redistributed has a sharp peak. Scaled by its maximum, 2 % of the pixels would be above one half where
-    a resized CAM has 10 %; scaled by this quantile it is as many, and `show_cam_on_image` shows what is there.
+    a resized CAM has 10 %; scaled by the 98 % quantile it is as many, and `show_cam_on_image` shows what is there. A
+    map that is the same everywhere is 0.
 
     >>> for_display(torch.tensor([[[1.0, 2.0, 3.0]]])).tolist()
     [[[0.0, 0.5, 1.0]]]
@@ -101,7 +95,7 @@ def for_display(maps: Tensor) -> Tensor:
     field = maps.double()
     flat = field.flatten(1)
     low = flat.amin(1)
-    high = flat.kthvalue(max(1, math.ceil(SHOWN * flat.shape[1])), 1).values
+    high = flat.kthvalue(max(1, math.ceil(quantile * flat.shape[1])), 1).values
     high = high.where(high > low, flat.amax(1))
     width = (high - low).where(high > low, 1)
     return ((field - low[:, None, None]) / width[:, None, None]).clamp(max=1).to(maps.dtype)

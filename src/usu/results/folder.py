@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from usu._checks import as_numpy
+from usu.errors import UsuError
 from usu.forward.digest import digest
 from usu.refine import StopReason
 from usu.types import NDArray
@@ -77,15 +78,31 @@ def save_explanation(explanation: Explanation, directory: str | Path) -> Path:
     return directory
 
 
-def saved_manifest(directory: Path) -> dict[str, Any] | None:
-    """The manifest of a folder that `save_explanation` wrote; None if it is of another schema, or it or the maps it
-    speaks of are not whole."""
+def saved_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest of a folder that `save_explanation` wrote.
+
+    Raises:
+        UsuError: in one sentence, if there is none, it is of another schema, or it or the maps it speaks of are not
+            whole.
+    """
     try:
-        manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
-        whole = isinstance(manifest, dict) and manifest.get("maps") == digest((directory / "maps.npz").read_bytes())
-    except (OSError, ValueError):
-        return None
-    return manifest if whole and manifest.get("schema") == SCHEMA else None
+        found = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsuError(f"{directory} holds no result of usu: it has no manifest.json.") from None
+    except (OSError, ValueError) as error:
+        raise UsuError(f"The manifest.json in {directory} cannot be read ({error}).") from None
+    manifest: dict[str, Any] = found if isinstance(found, dict) else {"schema": None}
+    schema, made = manifest.get("schema", 1), manifest.get("versions")
+    if schema != SCHEMA:
+        by = made.get("usu-xai") if isinstance(made, dict) else "of an unknown version"
+        raise UsuError(
+            f"{directory} was written with schema {schema} of results (usu-xai {by}); this version reads schema "
+            f"{SCHEMA}. Explain the picture again."
+        )
+    with suppress(OSError):
+        if manifest.get("maps") == digest((directory / "maps.npz").read_bytes()):
+            return manifest
+    raise UsuError(f"The maps.npz in {directory} is not the one its manifest.json speaks of.")
 
 
 def manifest_of(explanation: Explanation) -> dict[str, Any]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from usu.errors import UsuError
 from usu.models.pictures import Geometry
 from usu.refine import StopReason
-from usu.results.folder import SCHEMA, saved_manifest, unit_of
+from usu.results.folder import saved_manifest, unit_of
 from usu.results.result import Explanation, Upsampled
 from usu.sources.coarse import CoarseMap, Goal
 from usu.types import NDArray
@@ -39,24 +37,8 @@ def load(folder: str | Path) -> Explanation:
     Traceback (most recent call last):
     usu.errors.UsuError: ...no-result-here holds no result of usu: it has no manifest.json.
     """
-    folder = Path(folder)
-    try:
-        found = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsuError(f"{folder} holds no result of usu: it has no manifest.json.") from None
-    except (OSError, ValueError) as error:
-        raise UsuError(f"The manifest.json in {folder} cannot be read ({error}).") from None
-    schema = found.get("schema", 1) if isinstance(found, dict) else None
-    if schema != SCHEMA:
-        made = found.get("versions", {}).get("usu-xai", "an unknown version") if isinstance(found, dict) else "others"
-        raise UsuError(
-            f"{folder} was written with schema {schema} of results (usu-xai {made}); this version reads schema "
-            f"{SCHEMA}. Explain the picture again."
-        )
-    manifest = saved_manifest(folder)
-    if manifest is None:
-        raise UsuError(f"The maps.npz in {folder} is not the one its manifest.json speaks of.")
-    with np.load(folder / "maps.npz", allow_pickle=False) as file:
+    manifest = saved_manifest(Path(folder))
+    with np.load(Path(folder) / "maps.npz", allow_pickle=False) as file:
         arrays = dict(file)
     return _explanation(manifest, arrays)
 

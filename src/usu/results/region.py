@@ -51,17 +51,15 @@ class Region:
 
         The lines run along whole pixels, so that their area is the number of pixels inside.
         """
-        rings = _rings(self.keep)
-        outer = [ring for ring in rings if _turning(ring) > 0]
-        holes = [ring for ring in rings if _turning(ring) < 0]
-        polygons: list[list[Any]] = [[ring] for ring in outer]
-        for hole in holes:  # belongs to the smallest part around it
-            around = [part for part in polygons if _inside(hole, part[0])]
-            min(around, key=lambda part: _turning(part[0])).append(hole)
+        from skimage.measure import label
+
+        parts, polygons = label(self.keep, connectivity=1), dict[int, list[Any]]()  # type: ignore[no-untyped-call]
+        for ring in sorted(_rings(self.keep), key=_turning, reverse=True):  # a part's outer line before its holes
+            polygons.setdefault(int(parts[_inner_pixel(ring)]), []).append(ring)
         return {
             "type": "Feature",
             "properties": {"share": self.share, "area": self.area},
-            "geometry": {"type": "MultiPolygon", "coordinates": polygons},
+            "geometry": {"type": "MultiPolygon", "coordinates": list(polygons.values())},
         }
 
 
@@ -127,12 +125,9 @@ def _turning(ring: list[list[int]]) -> float:
     return sum(a[0] * b[1] - b[0] * a[1] for a, b in pairwise(ring)) / 2
 
 
-def _inside(ring: list[list[int]], other: list[list[int]]) -> bool:
-    """Is the pixel at the ring's first corner, on its own inner side, inside of the other?"""
+def _inner_pixel(ring: list[list[int]]) -> tuple[int, int]:
+    """Row and column of the pixel on the right hand of the ring's first step."""
     (x0, y0), (x1, y1) = ring[0], ring[1]
-    # half a pixel along and half a pixel to the right hand: in the middle of a pixel
     dx, dy = np.sign(x1 - x0), np.sign(y1 - y0)
-    x, y = x0 + dx / 2 - dy / 2, y0 + dy / 2 + dx / 2
-    crossings = sum((a[1] > y) != (b[1] > y) and x < a[0] + (y - a[1]) * (b[0] - a[0]) / (b[1] - a[1])
-                    for a, b in pairwise(other))  # fmt: skip
-    return bool(crossings % 2)
+    # half a pixel along and half a pixel to the right: its middle
+    return int(y0 + (dy + dx) / 2), int(x0 + (dx - dy) / 2)

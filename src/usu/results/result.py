@@ -80,6 +80,7 @@ class Upsampled(Generic[ArrayT]):
     def __repr__(self) -> str:
         return f"Upsampled({self.title}; {self.facts})"
 
+    # how a result is drawn is written once, for all kinds of results
     overlay, plot, _repr_html_, _repr_png_ = figures.overlays, figures.plot, figures.html, figures.small_panel
 
 
