@@ -80,8 +80,7 @@ class Scorer:
         if first and some:
             self._check_evaluations(int(wanted.sum()), aims)
         if aims:
-            aimed = self.engine.aim(self.image)
-            self.engine, self.reference = aimed.engine, aimed.values
+            self.engine, self.reference = self.engine.aim(self.image)
         if not some:
             return torch.zeros(self._target_count(), len(which), dtype=torch.float64)
         found = self._scored(labels, wanted)
