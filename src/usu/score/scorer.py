@@ -30,7 +30,7 @@ class Scorer:
     settings: Settings
     #: (K,): the most that a map whose mass will follow the scores has in each cell; where all is zero none is needed.
     mass: Tensor
-    #: (H, W) in [0, 1] times RGB, for scores with a posterior.
+    #: (H, W, 3) in [0, 1]: what scores with a posterior know of segments that look alike.
     picture: NDArray
     #: (H, W): the cell of each pixel, where D4 says which segments can change the result; None: all can.
     cells: Tensor | None = None
