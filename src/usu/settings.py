@@ -87,15 +87,13 @@ class Settings:
                 check.choice(name, value, words)
             else:
                 _OR_VALUES[name](value)
-        for name, least in (("parts", 1), ("children", 1), ("depth", 0)):
+        for name, least in (("parts", 1), ("children", 1), ("depth", 0), ("ceiling", 1)):
             check.whole_number(name, getattr(self, name), least=least)
-        for name in ("threshold", "tolerance"):
-            check.real_number(name, getattr(self, name), least=0)
+        for name, low, high in _NUMBERS:
+            check.real_number(name, getattr(self, name), least=low, most=high)
+        for name in ("mixing", "temperature"):
+            check.positive_number(name, getattr(self, name))
         check.generator("seed", self.seed)
-        check.real_number("center", self.center)
-        check.positive_number("mixing", self.mixing)
-        check.positive_number("temperature", self.temperature)
-        check.real_number("trace", self.trace, least=0, most=1e-7)
         if not callable(self.segmenter):
             raise TypeError(
                 "`segmenter` must be callable as (picture, parts, region=...); got "
@@ -107,8 +105,6 @@ class Settings:
             check.real_number("max_gain", self.max_gain, least=1)
         if self.base is not None:
             check.choice("base", self.base, ("bilinear", "layers"))
-        check.real_number("stability", self.stability, least=0, most=1)
-        check.whole_number("ceiling", self.ceiling, least=1)
         if self.evaluations == "auto":
             if self.scoring != "sampled" or self.fit != "posterior":
                 raise ValueError("`evaluations` must be a number where no posterior tells when to stop; got 'auto'.")
@@ -158,6 +154,10 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "link": LINKS,
     "budget": BUDGETS,
 }
+#: Settings that are any number, from the least to the most.
+_NUMBERS: tuple[tuple[str, float | None, float | None], ...] = (
+    ("threshold", 0, None), ("center", None, None), ("tolerance", 0, None), ("trace", 0, 1e-7), ("stability", 0, 1),
+)  # fmt: skip
 #: What may also be a value, by who checks it.
 _OR_VALUES: dict[str, Callable[[Any], object]] = {"fill": fill_named, "link": checked_link, "budget": checked_budget}
 

@@ -34,28 +34,34 @@ class undisturbed:  # noqa: N801 (a context manager, called like a function)
         self._modules = list(model.modules()) if isinstance(model, nn.Module) else []
         self._training: list[nn.Module] = []
         self._held: list[Any] = []
-        self._interrupts = _Interrupts()
+        self._handler: Any = None
+        self._interrupted = False
 
     def __enter__(self) -> None:
         try:
-            self._interrupts.take_over()
+            # Python tells signals to the main thread only
+            if threading.current_thread() is threading.main_thread():
+                handler = signal.getsignal(signal.SIGINT)
+                if handler is signal.default_int_handler:
+                    self._handler = handler
+                    signal.signal(signal.SIGINT, self._interrupt)
             # in one order for everybody, so that nobody waits for one who waits for them
             for module in sorted(set(self._modules), key=id):
                 lock = _LOCKS.setdefault(module, threading.RLock())
                 while not lock.acquire(timeout=0.1):
-                    self._interrupts.raise_pending()
+                    self._raise_pending()
                 self._held.append(lock)
             self._training = [module for module in self._modules if module.training]
             for module in self._training:
                 module.training = False
-            self._interrupts.raise_pending()
+            self._raise_pending()
         except BaseException:
             self._restore()
             raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._restore()
-        self._interrupts.raise_pending()
+        self._raise_pending()
 
     def _restore(self) -> None:
         for module in self._training:
@@ -66,37 +72,20 @@ class undisturbed:  # noqa: N801 (a context manager, called like a function)
                     hooks.pop(key, None)
         while self._held:
             self._held.pop().release()
-        self._interrupts.give_back()
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+            self._handler = None
 
-
-class _Interrupts:
-    """Ctrl-C while a model is put right is kept until that is done. Python tells signals to the main thread only."""
-
-    def __init__(self) -> None:
-        self._before: Any = None
-        self._pending = False
-
-    def take_over(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._before = signal.default_int_handler
-            signal.signal(signal.SIGINT, self._handle)
-
-    def give_back(self) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
-
-    def raise_pending(self) -> None:
-        if self._pending:
-            self._pending = False
+    def _raise_pending(self) -> None:
+        if self._interrupted:
+            self._interrupted = False
             raise KeyboardInterrupt
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-C while a model is put right is kept until that is done."""
         while frame is not None:
             if frame.f_code in _CRITICAL:
-                self._pending = True
+                self._interrupted = True
                 return
             frame = frame.f_back
         raise KeyboardInterrupt

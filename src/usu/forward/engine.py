@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -200,9 +200,8 @@ class Engine:
         return self.model(batch.contiguous()), False
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The unperturbed picture's values (T,), and the engine with its target fixed. Cost: one evaluation."""
+class Reference(NamedTuple):
+    """The engine with its target fixed, and the unperturbed picture's values (T,). Cost: one evaluation."""
 
     engine: Engine
     values: Tensor

@@ -25,6 +25,7 @@ from usu.refine.loop import StopReason, refine, share_of_largest, unit_scale
 from usu.score.bayesian import Effects
 from usu.score.posterior import iou_with_first
 from usu.score.scorer import Scorer
+from usu.segment.hierarchy import split
 from usu.settings import Settings
 from usu.types import Array, NDArray
 
@@ -100,13 +101,11 @@ def scores_of(
     )  # fmt: skip
     unscored = settings.scoring == "none"
 
-    def split(labels: NDArray, which: NDArray, limit: int | None) -> NDArray:
-        from usu.segment.hierarchy import split
-
+    def cut(labels: NDArray, which: NDArray, limit: int | None) -> NDArray:
         return split(labels, which, given.picture, settings.segmenter, settings.children, limit=limit)
 
     first = np.zeros(size, np.int64) if unscored else settings.segmenter(given.picture, settings.parts)
-    refined = refine(scorer, split, first, settings, scorer.affordable)
+    refined = refine(scorer, cut, first, settings, scorer.affordable)
     reason = refined.stop_reason
     if given.empty and not everywhere:
         reason = StopReason.NOTHING_TO_MOVE

@@ -52,8 +52,7 @@ def delete(
     asked = parts.asked
     before = engine.meter.spent
     if reference is None and (mode != "keep" or engine.target is None):
-        aimed = engine.aim(parts.image)
-        engine, reference = aimed.engine, aimed.values
+        engine, reference = engine.aim(parts.image)
 
     deleting = len(asked) if mode != "keep" else 0
     keeping = len(asked) if mode != "delete" and len(asked) else 0

@@ -24,8 +24,8 @@ def gradient(engine: Engine, image: Array, segments: Array, *, fill: Fill = "blu
     tensor([[1., 6.]], dtype=torch.float64)
     """
     parts = segmented(engine, image, segments, fill)
-    known, slopes = engine.slope(parts.image)
+    (aimed, _), slopes = engine.slope(parts.image)
     effect = (slopes.double() * (parts.image - parts.filled).double()).sum(1).flatten(1)
     values = torch.zeros(len(effect), parts.count, dtype=torch.float64, device=effect.device)
     values.index_add_(1, parts.segments.flatten(), effect)
-    return Scores(values.cpu(), None, 1, known.engine.target)
+    return Scores(values.cpu(), None, 1, aimed.target)

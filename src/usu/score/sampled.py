@@ -70,8 +70,7 @@ def sampled(
     looks = reference is None and (shapley or engine.target is None)
     groups = check.whole_number("evaluations", evaluations, least=2 + looks + shapley) - looks - shapley
     if looks:
-        aimed = engine.aim(parts.image)
-        engine, reference = aimed.engine, aimed.values
+        engine, reference = engine.aim(parts.image)
 
     generator = check.generator("seed", seed)
     if shapley:

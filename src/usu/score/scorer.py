@@ -30,7 +30,7 @@ class Scorer:
     settings: Settings
     #: (K,): the most that a map whose mass will follow the scores has in each cell; where all is zero none is needed.
     mass: Tensor
-    #: (H, W) in [0, 1] times RGB, for scores with a posterior.
+    #: (H, W, 3) in [0, 1]: what scores with a posterior know of segments that look alike.
     picture: NDArray
     #: (H, W): the cell of each pixel, where D4 says which segments can change the result; None: all can.
     cells: Tensor | None = None
@@ -80,8 +80,7 @@ class Scorer:
         if first and some:
             self._check_evaluations(int(wanted.sum()), aims)
         if aims:
-            aimed = self.engine.aim(self.image)
-            self.engine, self.reference = aimed.engine, aimed.values
+            self.engine, self.reference = self.engine.aim(self.image)
         if not some:
             return torch.zeros(self._target_count(), len(which), dtype=torch.float64)
         found = self._scored(labels, wanted)
