@@ -31,8 +31,11 @@ def means(table: str) -> dict[tuple[str, str], float]:
 @pytest.mark.parametrize(
     ("page", "table", "block"),
     [
-        ("appendix/first-table", "first-table", "measured: all"),
+        ("appendix/first-table", "first-table", "measured: faithful"),
+        ("appendix/first-table", "first-table", "measured: faithful controls"),
+        ("appendix/first-table", "first-table", "measured: shape"),
         ("appendix/first-table", "first-table", "measured: outlines"),
+        ("appendix/first-table", "first-table", "measured: outlines controls"),
         ("appendix/first-table", "first-table-papers-metrics", "measured: papers-metrics"),
         ("appendix/presets-search", "presets-confirmed", "measured: confirmed"),
     ],
@@ -53,7 +56,7 @@ def test_the_page_shows_the_means(page: str, table: str, block: str) -> None:
             else:
                 assert math.isclose(float(number[1]), mean, rel_tol=0.5 if "e" in cell else 1e-4, abs_tol=5.1e-4)
             compared += 1
-    assert compared == (len(rows) - 2) * (len(heads) - 1) > 70
+    assert compared == (len(rows) - 2) * (len(heads) - 1) > 50
 
 
 def test_the_page_shows_the_halves() -> None:
