@@ -38,6 +38,9 @@ def means(table: str) -> dict[tuple[str, str], float]:
         ("appendix/first-table", "first-table", "measured: outlines controls"),
         ("appendix/first-table", "first-table-papers-metrics", "measured: papers-metrics"),
         ("appendix/presets-search", "presets-confirmed", "measured: confirmed"),
+        ("appendix/presets-search", "presets-confirmed", "measured: confirmed outlines"),
+        ("appendix/presets-search", "presets-search-parts", "measured: search parts"),
+        ("appendix/presets-search", "presets-search-candidates", "measured: search candidates"),
     ],
 )
 def test_the_page_shows_the_means(page: str, table: str, block: str) -> None:
