@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 import re
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from experiments.presets.verdicts import FAMILY
 from experiments.readme import placed, tables
 
 import usu
@@ -97,6 +99,58 @@ TRACED = {
         "(0.1 + spread": ("tests/laws/test_operator_laws.py", "0.1 +"),
     },
 }
+#: The same for the record, where numbers may also be those of the page's own tables.
+PICTURES = ("tests/contracts/test_documentation.py", "test_pictures_are_as_many_as_the_pages_say")
+RUN = "docs/results/synthetic/run.json"
+RECORD = {
+    "docs/appendix/first-table.md": {
+        "200 ImageNet and 192 Oxford-IIIT": PICTURES,
+        "at most 300 evaluations": ("src/usu/bench/contenders.py", "300"),
+        "at 5 % after": ("src/usu/stats/compare.py", "level: float = 0.05"),
+        "16 in the search that is kept, 48": ("docs/appendix/presets-search.md", "code on 48 development pictures"),
+        "0565 and 0575": PICTURES,
+        "191 pets": PICTURES,
+        "100 of the odd ones": PICTURES,
+        "196 odd places": PICTURES,
+        "than 5 times": PICTURES,
+        "24 pictures": ("docs/appendix/first-table.md", "--limit 24"),
+        "98 pictures": PICTURES,
+    },
+    "docs/appendix/presets-search.md": {
+        "last 14 x 14": ("tests/integrations/test_sources_pages.py", "_blocks.10 (14, 14)"),
+        "1/28 of the side": ("src/usu/operator/interpolate.py", "RADII_PER_SIDE = 28"),
+        "1e-13": ("src/usu/settings.py", "trace=1e-13"),
+        "100 pictures (53 ImageNet, 47": PICTURES,
+        "family of 61 tests": PICTURES,
+        "have 1.25 times": ("docs/appendix/presets-search.md", "was to have 1.25"),
+        "RISE has 4,000": ("docs/appendix/presets-search.md", "| rise | 4000 |"),
+        "picture 0565": PICTURES,
+        "On 16, 16, 10, 16 and 16": PICTURES,
+        "on 48 development": ("docs/appendix/presets-search.md", "which is not kept and of which no number is shown"),
+        "with 16 pictures": PICTURES,
+        "30 instead of 10": ("experiments/presets/candidates.py", "compactness"),
+        "on 11 pictures": ("docs/appendix/presets-search.md", "--pictures 11"),
+        "target of 1.3": ("docs/appendix/presets-search.md", "**missed for a named layer**"),
+    },
+    "docs/appendix/synthetic-study.md": {
+        "224 pixels": (RUN, '"size": 224'),
+        "12 validation pictures": (RUN, '"chosen": 12'),
+        "22 of 24 comparisons each, 19 of them": PICTURES,
+        "the paper's 0.1": ("experiments/synthetic/train.py", "0.1"),
+        "temperature 0.1": ("src/usu/settings.py", "temperature"),
+        "radius .20 to .28": ("experiments/synthetic/shapes.py", "RADIUS = (0.20, 0.28)"),
+        ".08 to .28": ("experiments/synthetic/shapes.py", '"sizes": (0.08, 0.28)'),
+        "the 270 pictures": (RUN, '"contested": 270'),
+        "below .9,": ("docs/appendix/synthetic-study.md", "| rrl-cnn/sizes | 1 | 0.888"),
+        "10,000 resamples": (RUN, '"resamples": 10000'),
+        "all 432 tests": PICTURES,
+        "30 test pictures": (RUN, '"tested_others": 30'),
+        "RRL models 60, of everything else 30": (RUN, '"tested": 60'),
+        "420 validation": PICTURES,
+        "at 5 % after": ("src/usu/stats/compare.py", "level: float = 0.05"),
+        "150 segments": ("experiments/presets/__init__.py", "150"),
+    },
+}  # fmt: skip
 
 
 def flat(path: Path) -> str:
@@ -138,7 +192,7 @@ def test_what_was_measured_is_that_of_the_committed_rows(name: str) -> None:
 
 def said(text: str) -> str:
     """A page without what is generated, code, links, formulas and the numbers of a list."""
-    marked = r"<!-- (\w+).*?<!-- /\1 -->|```.*?```|`[^`]*`|\]\([^)]*\)|\$[^$]*\$|^    [^\n]*$|^#[^\n]*$|^ *\d+\. "
+    marked = r"<!-- (\w+).*?<!-- /\1 -->|```.*?```|`[^`]*`|\[\d+\]\([^)]*\)|\]\([^)]*\)|\$[^$]*\$|^    [^\n]*$|^#[^\n]*$|^ *\d+\. "
     return " ".join(re.sub(marked, " ", text, flags=re.DOTALL | re.MULTILINE).split())
 
 
@@ -160,11 +214,56 @@ def test_every_number_is_generated_or_traced(name: str) -> None:
     assert untraced(text, [*COMMON, *TRACED.get(name, {})]) == []
 
 
-@pytest.mark.parametrize("name", TRACED)
+@pytest.mark.parametrize("name", RECORD)
+def test_every_number_of_the_record_is_generated_or_traced(name: str) -> None:
+    """Or stands in one of the page's tables, with as many digits."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    tables_of_it = " ".join(re.findall(r"<!-- measured.*?<!-- /measured -->", text, flags=re.DOTALL))
+    known = set(re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", tables_of_it))
+    left = untraced(text, [*COMMON, *RECORD[name]])
+    assert [number for number in left if f"0{number}".replace("00.", "0.") not in known and number not in known] == []
+
+
+def test_pictures_are_as_many_as_the_pages_say() -> None:
+    def pictures(name: str) -> dict[str, list[dict[str, str]]]:
+        found: dict[str, list[dict[str, str]]] = {}
+        with (DOCS / "results" / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                found.setdefault(row["picture"], []).append(row)
+        return found
+
+    first, confirmed = pictures("first-table"), pictures("presets-confirmed")
+    assert (len(first), sum(name.isdigit() for name in first)) == (392, 200)
+    assert sum(any(row["cell-auroc"] for row in rows) for rows in first.values()) == 191
+    odd = [*first][1::2]
+    assert (len(odd), len(set(confirmed) & set(odd))) == (196, 100)
+    assert {"0565", "0575"} <= set(odd)
+    assert (len(confirmed), sum(name.isdigit() for name in confirmed)) == (100, 53)
+    assert len(pictures("first-table-papers-metrics")) == 98
+    searched = ("parts", "unscored", "budgets", "ingredients", "candidates")
+    assert [len(pictures(f"presets-search-{part}")) for part in searched] == [16, 16, 10, 16, 16]
+    half = {name: [rows[0] for rows in ([row for row in own if row["upsampler"] == name] for own in first.values())]
+            for name in ("soft", "cell", "bilinear")}  # fmt: skip
+    even = {name: sum(float(row["half-deletion"]) for row in rows[::2]) for name, rows in half.items()}
+    assert min(even["soft"], even["cell"]) > 5 * even["bilinear"]
+    assert FAMILY == 61
+    with (DOCS / "results" / "synthetic" / "claims.csv").open(encoding="utf-8", newline="") as file:
+        claims = list(csv.DictReader(file))
+    assert {row["family"] for row in claims} == {"432"}
+    for method in ("usu", "iwmr"):
+        contest = [row for row in claims if "sizes" in row["model"] and row["metric"] == "pointing-game"
+                   and row["method"] == method]  # fmt: skip
+        ahead = sum(float(row["gain"]) > 0 for row in contest)
+        assert (len(contest), ahead, sum(row["verdict"] == "better" for row in contest)) == (24, 22, 19)
+    with (DOCS / "results" / "synthetic" / "sweep.csv").open(encoding="utf-8", newline="") as file:
+        assert {(row["pictures"], row["seed"]) for row in csv.DictReader(file)} == {("420", "0")}
+
+
+@pytest.mark.parametrize("name", [*TRACED, *RECORD])
 def test_traces_lead_to_their_sources(name: str) -> None:
     """And are needed: a phrase that is gone from its page goes from the table, too."""
     text = said((ROOT / name).read_text(encoding="utf-8"))
-    for phrase, (source, there) in TRACED[name].items():
+    for phrase, (source, there) in {**TRACED, **RECORD}[name].items():
         assert phrase in text, phrase
         assert there in flat(ROOT / source).replace("# ", ""), (source, there)
 
