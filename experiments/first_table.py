@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +22,26 @@ from experiments.pages import MARKS, filled, markdown
 from usu.bench import Row, Table, read_table
 from usu.metrics import by_name
 from usu.stats import Report, hodges_lehmann, report, wilcoxon
+from usu.types import NDArray
 
 FIRST = ("picture", "target", "upsampler", "evaluations")
-#: Kept in the CSV, not shown: 1e-15 for whoever promises it, and a matter of units for the others.
-UNSHOWN = ("mass-error",)
+#: Tables that fit a screen. Of the controls only what they are for; the rest is in the CSV.
+FAITHFUL = ("half-deletion", "half-deletion:noise", "insertion-deletion", "infidelity", "road")
+SHAPE = ("infidelity-matched", "moved-mass", "seam-energy", "largest-gain", "sparseness")
+OUTLINES = ("cell-auroc", "area-iou", "energy-in-mask", "energy-in-mask-matched", "pointing-game")
+#: Compared two by two on the page, after the means had been seen.
+PAIRS = (
+    ("soft", "guided"), ("soft", "soft-permuted-scores"), ("soft", "kernel-shap"), ("soft", "scores-alone"),
+    ("soft", "soft-uniform-coarse"), ("soft", "soft-shuffled-coarse"),
+    ("cell", "nearest"), ("cell", "bilinear-corrected"), ("cell", "guided-corrected"), ("cell", "paper"),
+    ("cell", "cell-permuted-scores"), ("cell", "cell-constant-scores"), ("cell", "scores-alone"),
+    ("cell", "cell-uniform-coarse"), ("fast", "guided"),
+)  # fmt: skip
+OUTLINED = (
+    ("fast", "guided"), ("cell", "guided"), ("soft", "guided"), ("cell", "cell-constant-scores"),
+    ("soft", "soft-constant-scores"), ("soft", "soft-uniform-coarse"),
+)  # fmt: skip
+PAPERS = ("irof", "pixel-flipping", "road", "infidelity")
 #: Shown on the two halves of the pictures: the presets, whom they are held against, and the metrics they are for.
 HALVED = (
     "bilinear", "guided", "segment-pooled", "paper", "cell", "soft", "fast", "scores-alone",
@@ -78,7 +94,9 @@ def spent(table: Table) -> dict[str, float]:
     return {name: float(np.mean([n for (own, _), n in each.items() if own == name])) for name in table.upsamplers}
 
 
-def means(table: Table, found: Report, metrics: list[str] | None = None) -> str:
+def means(
+    table: Table, found: Report, metrics: Sequence[str] | None = None, upsamplers: Sequence[str] | None = None
+) -> str:
     """Upsamplers in rows, metrics in columns."""
     cost, shown = spent(table), table.metrics if metrics is None else metrics
     values = {metric: table.values(metric) for metric in shown}
@@ -88,7 +106,8 @@ def means(table: Table, found: Report, metrics: list[str] | None = None) -> str:
         number = f"{mean:.3f}" if 1e-3 <= abs(mean) < 1e3 or mean == 0 else f"{mean:.0e}"
         return number + _mark(found, metric, name)
 
-    rows = ([name, f"{cost[name]:.0f}", *(cell(name, metric) for metric in shown)] for name in table.upsamplers)
+    names = table.upsamplers if upsamplers is None else upsamplers
+    rows = ([name, f"{cost[name]:.0f}", *(cell(name, metric) for metric in shown)] for name in names)
     return markdown(["upsampler", "evaluations", *_headed(shown)], rows)
 
 
@@ -127,7 +146,7 @@ def fills(path: Path) -> str:
     rows = []
     for upsampler, metric, scored, *numbers in lines:
         cells = [
-            f"({float(number):.3f})" if head.endswith(f" {scored}") else f"{float(number):.3f}"
+            f"({float(number):.3f})" if scored and head.endswith(f" {scored}") else f"{float(number):.3f}"
             for head, number in zip(heads[3:], numbers, strict=True)
         ]
         rows.append([upsampler, metric, scored, *cells])
@@ -137,29 +156,60 @@ def fills(path: Path) -> str:
 def parts(results: Path) -> dict[str, str]:
     """The tables of the page, by the name of their place."""
     table, papers = (narrow(results / f"{name}.csv") for name in ("first-table", "first-table-papers-metrics"))
-    found = compared(table)
-    shown = [name for name in table.metrics if name not in UNSHOWN]
+    found, odd = compared(table), halves(table)[1]
+    controls = [name for name in table.upsamplers if name.startswith(("cell-", "soft-"))]
+    others = [name for name in table.upsamplers if name not in controls]
     return {
         "family": f"{len({row.picture for row in table.rows})} pictures, {found.family} tests.",
-        "all": means(table, found, [name for name in shown if not by_name(name).needs_truth]),
-        "outlines": means(table, found, [name for name in shown if by_name(name).needs_truth]),
+        "faithful": means(table, found, FAITHFUL, others),
+        "faithful controls": means(table, found, FAITHFUL, controls),
+        "shape": means(table, found, SHAPE, others),
+        "outlines": means(table, found, OUTLINES, others),
+        "outlines controls": means(table, found, OUTLINES, controls),
         "unseen": unseen(table),
+        "pairs": pairs(table, PAIRS, FAITHFUL),
+        "pairs odd": pairs(odd, PAIRS, FAITHFUL),
+        "pairs outlines": pairs(table, OUTLINED, OUTLINES[:4]),
+        "pairs outlines odd": pairs(odd, OUTLINED, OUTLINES[:4]),
+        "pairs papers": pairs(papers, (("soft", "scores-alone"), ("soft", "soft-permuted-scores")), PAPERS),
+        "medians": medians(table),
         "fills": fills(results / "first-table-fills.csv"),
         "papers-metrics": means(papers, compared(papers)),
     }
 
 
-def between(table: Table, one: str, other: str) -> str:
-    """Two upsamplers on every metric: means, Hodges-Lehmann shift and p of one Wilcoxon test.
+def against(values: dict[str, NDArray], one: str, other: str) -> tuple[NDArray, NDArray, float, float]:
+    """Both on the pictures on which both have a finite number, the Hodges-Lehmann shift and p of one Wilcoxon test."""
+    both = np.isfinite(values[one]) & np.isfinite(values[other])
+    left, right = values[one][both], values[other][both]
+    return left, right, hodges_lehmann(left, right), wilcoxon(left, right).p
 
-    Over the pictures on which both have a finite number.
-    """
+
+def pairs(table: Table, named: Sequence[tuple[str, str]], metrics: Sequence[str]) -> str:
+    """Is the first ahead (+) or behind (-), and p of one test, not corrected."""
+    values = {metric: table.values(metric) for metric in metrics}
+
+    def cell(one: str, other: str, metric: str) -> str:
+        _, _, shift, p = against(values[metric], one, other)
+        ahead = shift > 0 if by_name(metric).better == "higher" else shift < 0
+        return f"{'+' if ahead else '-'} {p:.1g}"
+
+    rows = ([one, other, *(cell(one, other, metric) for metric in metrics)] for one, other in named)
+    return markdown(["upsampler", "against", *_headed(metrics)], rows)
+
+
+def medians(table: Table) -> str:
+    """What the means hide."""
+    found = table.values("half-deletion")
+    numbers = ", ".join(f"{name} {np.nanmedian(found[name]):.3f}" for name in ("bilinear", "soft", "cell"))
+    return f"Medians of half deletion: {numbers}."
+
+
+def between(table: Table, one: str, other: str) -> str:
+    """Two upsamplers on every metric: means, shift and p."""
     rows = []
     for metric in table.metrics:
-        values = table.values(metric)
-        both = np.isfinite(values[one]) & np.isfinite(values[other])
-        left, right = values[one][both], values[other][both]
-        shift, p = hodges_lehmann(left, right), wilcoxon(left, right).p
+        left, right, shift, p = against(table.values(metric), one, other)
         rows.append([metric, f"{left.mean():.3g}", f"{right.mean():.3g}", f"{shift:+.2g}", f"{p:.1g}"])
     return markdown(["metric", one, other, "shift", "p, uncorrected"], rows)
 

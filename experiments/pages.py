@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 
 #: A verdict beside a number.
@@ -16,6 +17,15 @@ def markdown(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def prose(*paragraphs: str) -> str:
+    """Lines of at most 120; what begins with a dash is an item of a list."""
+    made = []
+    for text in paragraphs:
+        indent = "  " if text.startswith("- ") else ""
+        made.append(textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+    return "\n".join(made)
 
 
 def filled(page: str, parts: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""The tables of README and docs/evidence.md, from committed rows: python -m experiments.readme docs/results PAGE...
+"""What README and pages say was measured, from committed rows: python -m experiments.readme docs/results PAGE...
 
 Rows of the stability experiment's rivals are taken where all methods are among them, and those of the presets'
 confirmation otherwise, where `soft` and `cell` are the presets of that time.
@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 from statistics import mean
 
-from experiments.pages import filled, markdown
+from experiments import timings
+from experiments.pages import filled, markdown, prose
 
 #: The name shown, in the confirmation, and among the rivals; evaluations; whether every cell keeps its mass.
 METHODS = (
@@ -50,6 +51,8 @@ def tables(results: Path) -> dict[str, str]:
         for metric in ("evaluations", *(metric for _, metric in SHOWN))
     }
     return {
+        **timings.parts(results),
+        "readme not reached": _readme_not_reached(results / "stability"),
         "readme": _readme(results, [means[name, METRIC] for _, name, _, _, _ in METHODS]),
         "answer": _answer(means),
         "not reached": _not_reached(means),
@@ -83,6 +86,20 @@ def _readme(results: Path, confirmed: list[float]) -> str:
     )
 
 
+def _readme_not_reached(stability: Path) -> str:
+    seeds, moved = (_rows(stability / f"{step}-embedded.csv") for step in ("seeds", "moved"))
+    if not (seeds and moved):
+        return ""
+    faithful, stable = (_mean(seeds, f"scores alone {what}") for what in (f"{METRIC} mean", "iou"))
+    # of two sets of one size with intersection over union j, the part 2j / (1 + j) is common
+    shared = mean(2 * float(row["soft shift iou"]) / (1 + float(row["soft shift iou"])) for row in moved)
+    return prose(
+        f"**Not reached:** scores without any coarse map have a faithfulness of {faithful:.2f} and a stability of "
+        f"{stable:.2f}: what the coarse map buys is stability. And a picture shifted by one pixel moves "
+        f"{100 * (1 - shared):.0f} % of the hottest pixels of `soft`."
+    )
+
+
 def _answer(means: dict[tuple[str, str], float]) -> str:
     def times(name: str, metric: str) -> str:
         return f"{means[name, metric] / means['bilinear', metric]:.1f}"
@@ -90,12 +107,12 @@ def _answer(means: dict[tuple[str, str], float]) -> str:
     halves = [
         sum(means[name, metric] for metric in ("half-deletion", "half-deletion:noise")) for name in ("cell", "bilinear")
     ]
-    return (
+    return prose(
         f"**`soft` is more faithful than resizing**: it has {times('soft', METRIC)} times bilinear's insertion minus "
-        "deletion,\nand more than LayerCAM, kernel SHAP and RISE with "
-        f"{means['rise', 'evaluations']:,.0f} evaluations.\n"
+        "deletion, and more than LayerCAM, kernel SHAP and RISE with "
+        f"{means['rise', 'evaluations']:,.0f} evaluations. "
         f"**`cell` keeps every cell's mass and ranks pixels inside the cells**: {halves[0] / halves[1]:.1f} times "
-        f"bilinear's half deletion.\n**`fast` costs one more backward pass** and has {times('fast', METRIC)} times "
+        f"bilinear's half deletion. **`fast` costs one more backward pass** and has {times('fast', METRIC)} times "
         "bilinear's insertion minus deletion."
     )
 
@@ -104,14 +121,14 @@ def _not_reached(means: dict[tuple[str, str], float]) -> str:
     def pair(metric: str, ours: str, rival: str) -> str:
         return f"{means[ours, metric]:.3f} against {means[rival, metric]:.3f}"
 
-    return (
-        "- `cell` does not outline objects better than the guided filter, which never asks the model: AUROC inside\n"
-        f"  its cells {pair('cell-auroc', 'cell', 'guided')}.\n"
-        "- `soft` is ahead of its own scores without any coarse map in the mean,\n"
-        f"  {pair(METRIC, 'soft', 'scores-alone')}, but 100 pictures do not decide it.\n"
-        "- With the mean fill, scores alone are ahead of `cell` on half deletion:\n"
-        f"  {pair('half-deletion', 'scores-alone', 'cell')}.\n"
-        f"- The recipe as printed is below bilinear: insertion minus deletion {pair(METRIC, 'paper', 'bilinear')}."
+    return prose(
+        "- `cell` does not outline objects better than the guided filter, which never asks the model: AUROC inside "
+        f"its cells {pair('cell-auroc', 'cell', 'guided')}.",
+        "- `soft` is ahead of its own scores without any coarse map in the mean, "
+        f"{pair(METRIC, 'soft', 'scores-alone')}, but {CONFIRMED} pictures do not decide it.",
+        "- With the mean fill, scores alone are ahead of `cell` on half deletion: "
+        f"{pair('half-deletion', 'scores-alone', 'cell')}.",
+        f"- The recipe as printed is below bilinear: insertion minus deletion {pair(METRIC, 'paper', 'bilinear')}.",
     )
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 from statistics import mean
 
-from usu.plot.panels import blank
+from style import BLUE, GREY, INK, RESULTS, chart, save, tidy
 
-HERE = Path(__file__).parent
 SHOWN = {
     "bilinear": "bilinear", "guided": "guided filter", "layercam": "LayerCAM", "fast": "usu, fast", "cell": "usu, cell",
     "soft": "usu, soft", "scores-alone": "scores alone", "kernel-shap": "kernel SHAP", "rise": "RISE", "paper": "paper",
@@ -17,7 +15,7 @@ SHOWN = {
 
 def main() -> None:
     """Faithfulness of each map, the cheap ones first."""
-    with (HERE.parent / "results" / "presets-confirmed.csv").open(encoding="utf-8", newline="") as file:
+    with (RESULTS / "presets-confirmed.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     found = {
         name: [
@@ -26,20 +24,19 @@ def main() -> None:
         ]
         for name in SHOWN
     }
-    canvas = blank((7.5, 3.6))
+    canvas = chart(7.5, 3.6)
     axes = canvas.add_subplot()
     order = sorted(SHOWN, key=lambda name: found[name][0])
     for place, name in enumerate(order):
         value, evaluations = found[name]
-        axes.barh(place, value, color="#0072b2" if "usu" in SHOWN[name] else "#b0b0b0")
+        axes.barh(place, value, color=BLUE if "usu" in SHOWN[name] else GREY)
         cost = "no evaluations" if evaluations < 2 else f"{evaluations:,.0f} evaluations"
         axes.text(value + 0.006, place, f"{value:.2f}   {cost}", va="center", fontsize=9)
     axes.set_yticks(range(len(order)), [SHOWN[name] for name in order])
-    axes.axvline(found["bilinear"][0], color="#444444", linewidth=0.8, linestyle=":")
+    axes.axvline(found["bilinear"][0], color=INK, linewidth=0.8, linestyle=":", zorder=0)
     axes.set(xlim=(0, 0.72), xlabel="insertion minus deletion, 100 pictures (higher is more faithful)")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    canvas.savefig(HERE / "evidence.png", dpi=130)
+    tidy(axes)
+    save(canvas, "evidence")
 
 
 if __name__ == "__main__":

@@ -53,12 +53,16 @@ class Browser:
         """As a new visitor, on a screen of this size."""
         self.driver.get("about:blank")
         self.driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
+        self.open(url, width=width, height=height, dark=dark)
+        self.until("document.body.dataset.ready === 'yes'")
+
+    def open(self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Any page, on a screen of this size."""
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": scheme})
         self.driver.get(url)
-        self.until("document.body.dataset.ready === 'yes'")
 
     def do(self, script: str, *given: Any) -> Any:
         return self.driver.execute_script(script, *given)

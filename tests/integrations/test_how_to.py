@@ -101,12 +101,12 @@ def test_detection_and_segmentation(torchvision):
 
 def test_faq(embedded):
     names, printed = run("faq.md")
-    assert printed[0] == "_bn1 - the last spatial layer (7 x 7)"
-    assert printed[1].startswith("(282, 967)")
-    assert printed[2] == "torch.Size([2, 224, 224])"
-    assert printed[3] == "torch.Size([3, 224, 224]) 100"
-    assert printed[4].startswith("The layer holds only evidence against the target, so the rectified map is zero.")
+    assert printed[0].startswith("The layer holds only evidence against the target, so the rectified map is zero.")
     assert float(names["signed"].values.max()) <= 0
+    assert printed[1] == "_bn1 - the last spatial layer (7 x 7)"
+    assert printed[2].startswith("(282, 967)")
+    assert printed[3] == "torch.Size([2, 224, 224])"
+    assert printed[4] == "torch.Size([3, 224, 224]) 100"
     left, right = (float(value) for value in printed[5].split())
     assert left == pytest.approx(right, rel=1e-4, abs=1e-6)
     assert printed[6] == "True"

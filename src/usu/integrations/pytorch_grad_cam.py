@@ -49,7 +49,7 @@ def wrap(
         ``"cell"`` every cell keeps its mass; ``last.mass_error`` is the measured error. Several target layers are
         scored once and averaged (FullGrad: summed) with their masses; RefineCAM multiplies them, so it has no mass.
         Without scores (``"fast"``) a target layer follows the finer ones, or the model's own if there are none.
-        The model's mode, hooks, gradients and random numbers are as before, also after an exception.
+        The model's mode, hooks and gradients are as before, also after an exception.
     """
     members(cam)
     check.choice("scale", scale, ("unit", "mass"))

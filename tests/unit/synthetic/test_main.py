@@ -145,7 +145,7 @@ def test_the_page_is_filled_from_the_results(out, tmp_path, monkeypatch, capsys)
     text = page.read_text(encoding="utf-8")
     assert "| rrl-cnn | gradcam | usu |" in text
     assert text.count("<!-- measured:") == 8 + len(AS_THEY_ARE)
-    assert "16 parts" in capsys.readouterr().out
+    assert "17 parts" in capsys.readouterr().out
 
 
 def test_the_two_settings_differ_in_size_and_not_in_kind() -> None:

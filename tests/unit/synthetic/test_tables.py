@@ -113,7 +113,7 @@ def test_markdown_is_the_same_from_records_and_from_csv(records, tmp_path) -> No
     assert shown == shape_markdown(read_csv(write_csv(records, tmp_path / "shapes.csv")))
     lines = shown.splitlines()
     assert len(lines) == 2 + len(METHODS)
-    assert "iou paper | iou 4 x 4 | iou 7 x 7 | concentration paper" in lines[0]
+    assert "iou, paper | iou at 4 / 7 | concentration, paper" in lines[0]
     (line,) = [line for line in lines if "| usu |" in line]
     mean = chosen(records, grid=4, method="usu", metric="iou")["mean"]
     assert f"| 0.860 | {mean:.3f}" in line
@@ -140,7 +140,8 @@ def test_claims_are_tested_against_every_interpolation_in_one_family() -> None:
     assert chosen(records, method="iwmr", rival="bilinear", metric="iou")["verdict"] == "worse"
     text = claims_markdown([{key: str(value) for key, value in one.items()} for one in records])
     (line,) = [line for line in text.splitlines() if "| iou | iwmr |" in line]
-    assert "| bilinear |" in line  # the best of them
+    gain = chosen(records, method="iwmr", rival="bilinear", metric="iou")["gain"]  # the best of them
+    assert f"| {gain:+.3f} |" in line
     assert line.endswith("| 3 of 4 |")
 
 
@@ -190,6 +191,7 @@ def test_what_the_preset_misses_is_lost_on_its_own_segments() -> None:
 def test_plain_markdown() -> None:
     shown = plain_markdown([{"a_b": 1234.0, "c": "x"}, {"a_b": 4.95e-7, "d": None}])
     assert shown == "| a b | c | d |\n|---|---|---|\n| 1234 | x |  |\n| 4.95e-07 |  |  |"
+    assert plain_markdown([{"a": 1, "b": 2}], ["b"]) == "| b |\n|---|\n| 2 |"
 
 
 def test_desiderata_measure_the_network_and_audit_the_operator() -> None:
