@@ -56,7 +56,7 @@ def test_the_map_is_that_of_explain() -> None:
     assert near(Look("usu", "soft", SETTINGS.temperature).of(known), result.pixel_map)
     assert known.certainty is not None
     assert known.certainty.stability == pytest.approx(result.upsampled.stability, abs=0.02)
-    assert [look.evaluations for look in seen][:3] == [24, 48, 90]
+    assert [look.evaluations for look in seen][:3] == [24, 48, 60]
     assert one.passes.count == known.evaluations + 1
 
 
@@ -89,8 +89,8 @@ def test_stop_makes_an_answer_of_what_there_is() -> None:
 
     known = asked.sharpened(one, asked.begun(one, 2), SETTINGS, between, lambda look: None)
     assert known.finished
-    assert known.evaluations == 90  # a chunk of pictures this small
-    assert one.passes.count == 91
+    assert known.evaluations == 60  # a chunk of pictures this small
+    assert one.passes.count == 61
     result = usu.explain(
         asked.loaded.model, one.image, 2, preset=replace(SETTINGS, evaluations=known.evaluations), picture=one.view
     )
