@@ -42,7 +42,7 @@ COMMON = {
 }
 #: Numbers outside of generated blocks on one page.
 TRACED = {
-    "README.md": {"90 to": ("src/usu/score", "FIRST, STEP = 90, 60")},
+    "README.md": {"120 to": ("src/usu/score", "STEP = 60")},
     "docs/command-line.md": {"130 interrupted": ("src/usu/cli", "130 interrupted")},
     "docs/cost.md": {"at 600 at the latest": COMMON["600 evaluations"]},
     "docs/evidence.md": {
@@ -87,7 +87,7 @@ TRACED = {
     },
     "docs/presets.md": {
         "60 segments": ("src/usu/settings.py", '"parts": 60'),
-        "90 to": ("src/usu/score", "FIRST, STEP = 90, 60"),
+        "120 to": ("src/usu/score", "STEP = 60"),
         "1e-13": ("src/usu/settings.py", "trace=1e-13"),
     },
     "docs/theory.md": {
