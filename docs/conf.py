@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import usu
@@ -59,8 +60,17 @@ def _plain(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[s
             lines[place] = "``".join(parts)
 
 
+def _named(app: Any, doctree: Any) -> None:
+    """A type among literals keeps its tilde and its path; a reader wants the name."""
+    from docutils import nodes
+
+    for text in [text for text in doctree.findall(nodes.Text) if "~usu." in text]:
+        text.parent.replace(text, nodes.Text(re.sub(r"~[\w.]+\.(\w+)", r"\1", text)))
+
+
 def setup(app: Any) -> None:
     """Sphinx calls it."""
+    app.connect("doctree-read", _named)
     app.connect("autodoc-process-docstring", _plain, priority=100)  # before napoleon
     app.add_html_math_renderer(
         "mathml",

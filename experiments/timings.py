@@ -50,4 +50,4 @@ def parts(results: Path) -> dict[str, str]:
 
 def _list(rows: dict[tuple[str, str], dict[str, str]], what: str) -> str:
     own = [(case, row) for (own, case), row in rows.items() if own == what]
-    return markdown([what, ""], ([case, f"{row['from']} {row['unit']}".strip()] for case, row in own))
+    return markdown([what, "figure"], ([case, f"{row['from']} {row['unit']}".strip()] for case, row in own))

@@ -308,8 +308,23 @@ def test_rows_of_rivals_replace_those_of_the_confirmation(tmp_path: Path) -> Non
     after = tables(tmp_path)["readme"]
     assert "2 pictures" in after
     assert "as they were" not in after
-    assert "| bilinear | 0.20 | no chance in it |" in after
+    assert "| bilinear | 0.20 | not random |" in after
     assert "| `soft` | 0.50 | 0.80 |" in after
+
+
+def test_every_figure_is_made_by_a_committed_script_and_shown() -> None:
+    """A figure that no script names cannot be made again; one that no page shows is a leftover."""
+    scripts = " ".join(
+        file.read_text(encoding="utf-8")
+        for folder in (DOCS / "figures", ROOT / "experiments" / "synthetic")
+        for file in folder.glob("*.py")
+    )
+    pages = " ".join((ROOT / name).read_text(encoding="utf-8") for name in NAMES)
+    figures = [file for file in (DOCS / "figures").iterdir() if file.suffix in (".png", ".svg")]
+    assert len(figures) > 9
+    for file in figures:
+        assert file.stem.removeprefix("synthetic-") in scripts, file.name
+        assert file.name in pages, file.name
 
 
 def test_every_public_name_has_an_entry_and_an_example() -> None:
