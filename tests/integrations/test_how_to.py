@@ -111,3 +111,24 @@ def test_faq(embedded):
     assert left == pytest.approx(right, rel=1e-4, abs=1e-6)
     assert printed[6] == "True"
     assert isinstance(names["result"].pixel_map, torch.Tensor)
+
+
+def test_signals_and_volumes(monkeypatch):
+    """What was planted is found: with the presets themselves, because the page has numbers."""
+    monkeypatch.undo()
+    names, printed = run("signals-and-volumes.md")
+    assert printed[0].startswith("(25,) (400,) ")
+    highest, planted = map(int, printed[0].split()[2:])
+    assert abs(highest - planted) <= 6
+    assert printed[1] == "(3, 3, 3) (20, 20, 20) True"
+    assert printed[2] == "(8, 20, 20)"
+    x, _, where = names["signals"](70, seed=1)
+    linear = usu.interpolate(usu.gradcam(names["heart"], x, 1).values, (400,))
+    near = linear[1::2].argmax(1).sub(where[1::2]).abs() <= 6
+    assert len(near) == 35
+    assert int(near.sum()) <= 20
+    found = [usu.explain(names["heart"], x[i], 1).pixel_map.argmax() - int(where[i]) for i in (1, 3, 5, 7)]
+    assert max(map(abs, found)) <= 6
+    x, _, balls = names["volumes"](40, seed=1)
+    scan = usu.explain(names["scanner"], x[3], 1).pixel_map
+    assert balls[3].flatten()[scan.argmax()]

@@ -95,7 +95,7 @@ def test_merge_joins_pieces_without_neighbours_only_when_nothing_else_is_left() 
     [
         ([[0, 1]], TypeError, "list"),
         (np.array([[0.0, 1.0]]), TypeError, "float64"),
-        (np.array([0, 1]), ValueError, "shape"),
+        (np.array([[[[0, 1]]]]), ValueError, "shape"),
         (np.zeros((0, 3), dtype=int), ValueError, "shape 0 x 3"),
     ],
 )

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from usu.segment.given import from_masks as from_masks
     from usu.segment.hierarchy import split as split
     from usu.segment.segmenter import Segmenter as Segmenter
-    from usu.segment.segmenter import Slic as Slic
     from usu.segment.segmenter import adjacency as adjacency
     from usu.segment.segmenter import between as between
     from usu.segment.segmenter import boundary as boundary
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from usu.segment.segmenter import parents as parents
     from usu.segment.segmenter import refines as refines
     from usu.segment.segmenter import relabel as relabel
+    from usu.segment.slic import Slic as Slic
     from usu.segment.tiles import Tiles as Tiles
     from usu.segment.watershed import Watershed as Watershed
 
@@ -28,7 +28,8 @@ _FROM = {
     "felzenszwalb": "Felzenszwalb",
     "given": "Given from_labels from_masks",
     "hierarchy": "split",
-    "segmenter": "Segmenter Slic adjacency between boundary connected interior merge_to parents refines relabel",
+    "segmenter": "Segmenter adjacency between boundary connected interior merge_to parents refines relabel",
+    "slic": "Slic",
     "tiles": "Tiles",
     "watershed": "Watershed",
 }

@@ -45,8 +45,8 @@ def split(
     labels = label_map("labels", labels, least=0, every=True)
     count = int(labels.max()) + 1
     picture, parts, _ = question(picture, parts, None)
-    if picture.shape[:2] != labels.shape:
-        raise ValueError(f"`picture` must have the size of `labels` {labels.shape}; got {picture.shape[:2]}.")
+    if picture.shape[:-1] != labels.shape:
+        raise ValueError(f"`picture` must have the size of `labels` {labels.shape}; got {picture.shape[:-1]}.")
     left = labels.size if limit is None else check.whole_number("limit", limit)
     chosen = check.labels("which", np.asarray(which)).flatten().tolist() if len(which) else []
     if len(set(chosen)) < len(chosen) or max(chosen, default=0) >= count:

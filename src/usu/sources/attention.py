@@ -8,8 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from usu import _checks as check
 from usu.sources.attention_matrices import recorded_attention
-from usu.sources.coarse import CoarseMap, Goal, LayerGrid, Target, Targets, checked, chunks, finite, score_of
+from usu.sources.coarse import CoarseMap, Goal, Target, Targets, checked, chunks, finite, score_of
+from usu.sources.grids import LayerGrid
 from usu.sources.layers import Recording, recorded
 from usu.types import Array
 
@@ -135,7 +137,7 @@ def _one_pass(
     rows, reason = _read_rows(slopes_by_head[-1], grid)
     result = relevance(attentions, slopes_by_head) if gradients else rolled_out(attentions)
     places = result[:, rows].mean(1)[:, grid.prefix :]
-    return places.reshape(len(leaf), grid.height, grid.width), len(attentions), reason, goals
+    return places.reshape(len(leaf), *grid.size), len(attentions), reason, goals
 
 
 def _by_head(matrix: Tensor, batch: int) -> Tensor:
@@ -146,7 +148,7 @@ def _by_head(matrix: Tensor, batch: int) -> Tensor:
 
 def _read_rows(slope: Tensor | None, grid: LayerGrid) -> tuple[Tensor, str]:
     """Tokens of the last layer through which the target can be changed, and their name."""
-    where = f"{grid.height} x {grid.width} tokens"
+    where = f"{' x '.join(map(str, grid.size))} tokens"
     if slope is None or not bool(slope.count_nonzero()):
         raise ValueError(
             "`target` must depend on the model's last attention; got no gradient there. "
@@ -162,7 +164,7 @@ def _read_rows(slope: Tensor | None, grid: LayerGrid) -> tuple[Tensor, str]:
 
 def _over_the_picture(matrices: Sequence[Tensor], seen: Recording) -> LayerGrid:
     """How the N tokens of all the matrices lie over the picture."""
-    batch, _, height, width = seen.images.shape
+    batch = len(seen.images)
     forms = sorted({tuple(matrix.shape) for matrix in matrices})
     advice = "Take a source that reads a layer instead, such as gradcam or layercam."
     if not forms:
@@ -177,6 +179,6 @@ def _over_the_picture(matrices: Sequence[Tensor], seen: Recording) -> LayerGrid:
         got = ", ".join(" x ".join(map(str, form)) for form in forms[:4])
         raise ValueError(
             f"`model` must attend over all patches of the picture in every layer; got attention of {got} for {batch} "
-            f"pictures of {height} x {width} (windows, or tokens that are merged on the way). {advice}"
+            f"pictures of {check.shape(seen.images[0, 0])} (windows, or tokens that are merged on the way). {advice}"
         )
     return grid

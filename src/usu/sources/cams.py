@@ -1,7 +1,7 @@
 """Class activation maps at the resolution of their layer, without any normalisation.
 
-One pass serves them all: the layer's activation A and the target's gradient G there, both (B, C, h, w). A method is
-its formula of the two.
+One pass serves them all: the layer's activation A and the target's gradient G there, both (B, C, h, w); (B, C, l) of
+signals, (B, C, d, h, w) of volumes. A method is its formula of the two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEVELS = 1
 
 def gradcam_of(activation: Tensor, gradient: Tensor) -> Tensor:
     """A channel counts by its mean gradient: Σ_c mean(G_c) · A_c."""
-    return torch.einsum("bc,bchw->bhw", gradient.mean((2, 3)), activation)
+    return torch.einsum("bc,bc...->b...", gradient.flatten(2).mean(2), activation)
 
 
 def hirescam_of(activation: Tensor, gradient: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def gradcam(
 
     Args:
         model: an ``nn.Module``; left exactly as it was found.
-        images: (B, C, H, W), as the model takes them.
+        images: (B, C, H, W), as the model takes them; signals are (B, C, L), volumes and videos (B, C, D, H, W).
         target: class index, one per picture, several of a single picture, a callable on the raw output giving one
             number per picture, or None for each picture's top class.
         top: the so many likeliest classes of a single picture instead. Several classes have a map each, from one
@@ -242,8 +242,7 @@ def _one_pass(
             found = last_layer(seen, score, again=finer or again)
         else:
             found = named_layer(seen, score, layer, again=finer or again)
-        cells = found.grid.height * found.grid.width
-        details = finer_layercams(finer_layers(seen, score, cells, LEVELS, again=again)) if finer else []
+        details = finer_layercams(finer_layers(seen, score, found.grid.places, LEVELS, again=again)) if finer else []
         yield found, goals, details, 0 if number else passes * len(leaf)
 
 

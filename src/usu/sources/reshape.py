@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.forward import undisturbed
-from usu.sources.coarse import LayerGrid, find_grid
+from usu.sources.grids import LayerGrid, find_grid
 from usu.sources.layers import recorded, tensors_of
 from usu.types import Array
 
@@ -24,7 +24,7 @@ class ReshapeTransform:
     #: Height and width of the pictures it was made for.
     size: tuple[int, int]
     #: Sizes of what the model's convolutions returned; the patch embedding is among them.
-    patches: frozenset[tuple[int, int]]
+    patches: frozenset[tuple[int, ...]]
 
     def __call__(self, tokens: Any) -> Tensor:
         """(B, N, D), (B, h, w, D) or (B, D, h, w) as (B, D, h, w), without the tokens that have no place."""
