@@ -70,15 +70,9 @@ class Call:
 
 
 def call_of(
-    coarse: Array | CoarseMap,
-    image: Array,
-    target: Any,
-    *,
-    model: object = None,
-    picture: Array | None = None,
-    cells: Array | None = None,
-    finer: Sequence[Array] | None = None,
-) -> Call:
+    coarse: Array | CoarseMap, image: Array, target: Any, *, model: object = None, picture: Array | None = None,
+    cells: Array | None = None, finer: Sequence[Array] | None = None,
+) -> Call:  # fmt: skip
     """One input per picture, with shapes checked against each other.
 
     ``model`` tells a signal's batch from a picture and a picture's from a volume, see `dims_of`; a source's map knows.

@@ -12,20 +12,13 @@ from usu.types import NDArray
 
 
 def split(
-    labels: NDArray,
-    which: Sequence[int] | NDArray,
-    picture: NDArray,
-    segmenter: Segmenter,
-    parts: int = 4,
-    *,
+    labels: NDArray, which: Sequence[int] | NDArray, picture: NDArray, segmenter: Segmenter, parts: int = 4, *,
     limit: int | None = None,
-) -> NDArray:
+) -> NDArray:  # fmt: skip
     """Cut each segment of ``which`` inside itself into at most ``parts`` children; the others stay as they are.
 
     Args:
-        labels: H x W, 0..P-1.
         which: labels to cut, the most important first.
-        picture: H x W x 3 in [0, 1].
         segmenter: is shown the segment's bounding box and which pixels of it to cut.
         parts: most children of one segment.
         limit: most children in all; the first of ``which`` are served first, the rest stay whole.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Sequence
 from itertools import product
 from typing import Protocol, runtime_checkable
 
@@ -175,26 +176,6 @@ def interior(labels: NDArray) -> NDArray:
     return ~boundary(labels)
 
 
-def between(labels: NDArray, p: int, q: int) -> NDArray:
-    """The boundary between two segments: all pixel pairs (x, y) with x in p, y in q and ‖x - y‖∞ = 1.
-
-    Returns:
-        An N x 2 x dimensions array, sorted: ``pairs[i, 0]`` is the (row, column) of x, ``pairs[i, 1]`` that of y.
-
-    Guarantees: (x, y) is in between(p, q) exactly when (y, x) is in between(q, p); empty for p = q.
-
-    >>> between(np.array([[0, 0, 1]]), 1, 0).tolist()
-    [[[0, 2], [0, 1]]]
-    """
-    labels = label_map("labels", labels)
-    touching = _touching(labels)
-    pairs = np.concatenate([touching, touching[::-1]], axis=1)
-    here, there = labels.ravel()[pairs]
-    pairs = pairs[:, (here == p) & (there == q)]
-    pairs = pairs[:, np.lexsort(pairs[::-1])].T
-    return np.stack(np.unravel_index(pairs, labels.shape), axis=-1)
-
-
 def connected(labels: NDArray) -> NDArray:
     """Every connected piece of every segment gets a label of its own; negative labels stay -1.
 
@@ -264,18 +245,16 @@ def _borders(labels: NDArray) -> tuple[NDArray, NDArray]:
     return np.stack(np.divmod(pairs, base), axis=1) + low, lengths
 
 
-#: From a pixel to the next one along a dimension, and to the one before.
-_SHIFTED = ((None, -1, 1, None), (1, None, None, -1))
-
-
 def _touching(labels: NDArray) -> NDArray:
     """2 x N: places of neighbouring pixels in different segments, each pair once."""
     place = np.arange(labels.size).reshape(labels.shape)
     # half of the neighbours; the other half are the same pairs, read backwards
     steps = [step for step in product((0, 1, -1), repeat=labels.ndim) if step > (0,) * labels.ndim]
-    first, second = ({0: slice(None), 1: slice(a, b), -1: slice(c, d)} for a, b, c, d in _SHIFTED)
-    pairs = np.concatenate(
-        [np.stack([place[tuple(side[n] for n in step)].ravel() for side in (first, second)]) for step in steps], axis=1
-    )
+
+    def here_of(step: Sequence[int]) -> NDArray:
+        """Places from which such a step stays inside."""
+        return np.ravel(place[tuple(slice(max(0, -n), -n if n > 0 else None) for n in step)])
+
+    pairs = np.concatenate([np.stack([here_of(step), here_of([-n for n in step])]) for step in steps], axis=1)
     here, there = labels.ravel()[pairs]
     return pairs[:, here != there]

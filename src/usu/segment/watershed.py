@@ -59,13 +59,9 @@ def _edges(region: NDArray) -> NDArray:
     """2 x E: the pairs of neighbours along a dimension inside the region, as positions among its pixels."""
     position = np.full(region.shape, -1, dtype=np.int64)
     position[region] = np.arange(np.count_nonzero(region))
-    ends = np.concatenate(
-        [
-            np.stack([np.delete(position, end, axis).ravel() for end in (-1, 0)])
-            for axis in reversed(range(region.ndim))
-        ],
-        axis=1,
-    )
+    axes = reversed(range(region.ndim))
+    pairs = [np.stack([np.delete(position, end, axis).ravel() for end in (-1, 0)]) for axis in axes]
+    ends = np.concatenate(pairs, axis=1)
     return ends[:, (ends >= 0).all(axis=0)]
 
 

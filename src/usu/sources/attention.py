@@ -55,11 +55,9 @@ def attention_rollout(model: nn.Module, images: Array, target: Target = None, *,
     or, where a model averages its patches, the mean of all of theirs.
 
     Args:
-        model: an ``nn.Module`` with self-attention over all its patches (timm, transformers, torchvision or your own);
-            left exactly as it was found.
-        images: (B, C, H, W), as the model takes them.
-        target: as in `usu.gradcam`; recorded in the result, and used to find the tokens that are read.
-        chunk: pictures per pass; bounds the memory.
+        model: an ``nn.Module`` with self-attention over all its patches (timm, transformers, torchvision or your own).
+        target: as in `usu.gradcam`; recorded in the result, and used to find the tokens that are read. The rest is as
+            there, too.
 
     Guarantees:
         Non-negative, and no more than 1 in all: what is missing is the share of class and register tokens. One forward
@@ -87,15 +85,11 @@ def gradient_attention(model: nn.Module, images: Array, target: Target = None, *
     Guarantees:
         Non-negative. One forward and one backward pass per picture. No scaling: the units are those of the target.
 
-    >>> import usu
-    >>> class Tokens(nn.Module):  # patches of 2 x 2, attention by likeness, the last token is read
+    >>> class Tokens(nn.Module):  # the samples of a signal, attention by likeness, the last one is read
     ...     def forward(self, x):
-    ...         tokens = nn.functional.avg_pool2d(x, 2).flatten(1)[..., None]
-    ...         return (torch.softmax(1e3 * tokens @ tokens.mT, -1) @ tokens)[:, -1]
-    >>> picture = torch.zeros(1, 1, 4, 4)
-    >>> picture[..., 2:, :] = 1  # the lower patches are alike
-    >>> usu.gradient_attention(Tokens(), picture, 0).values.tolist()  # A = 1/2 on each, and so is its effect
-    [[[0.0, 0.0], [0.5, 0.5]]]
+    ...         return (torch.softmax(1e3 * x.mT @ x, -1) @ x.mT)[:, -1]
+    >>> gradient_attention(Tokens(), torch.tensor([[[0.0, 1.0, 1.0]]]), 0).values.tolist()  # A = 1/2, and so its effect
+    [[0.0, 0.5, 0.5]]
     """
     return _from_attention("Gradient x attention", model, images, target, chunk, gradients=True)
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.sources.graph import is_embedding, upstream
+from usu.sources.graph import is_embedding, tensors_of, upstream
 from usu.sources.grids import LayerGrid, find_grid, trace_tokens
 
 #: Outputs kept while searching. The layer wanted is near the end, and so memory does not grow with depth.
@@ -42,8 +42,7 @@ def find_layer(model: nn.Module, layer: str | nn.Module) -> str:
     raise ValueError(f"`layer` must name a layer of the model; got {layer!r}. Close are: {', '.join(close)}.")
 
 
-@dataclass(frozen=True, eq=False)
-class LayerOutput:
+class LayerOutput(NamedTuple):
     """One layer's output in one pass."""
 
     name: str
@@ -157,14 +156,9 @@ class Recording:
 
 @contextmanager
 def recorded(
-    model: nn.Module,
-    images: Tensor,
-    layer: str | None = None,
-    *,
-    every: bool = True,
-    shapes: bool = False,
+    model: nn.Module, images: Tensor, layer: str | None = None, *, every: bool = True, shapes: bool = False,
     trace: bool = True,
-) -> Iterator[Recording]:
+) -> Iterator[Recording]:  # fmt: skip
     """Record the forward pass of ``model(seen.entry)`` made inside; the hooks are gone afterwards.
 
     Layers with parameters are recorded. Activations and poolings only repeat the layer before them. A linear projection
@@ -233,12 +227,6 @@ def recorded(
     finally:
         for handle in handles:
             handle.remove()
-
-
-def tensors_of(output: object) -> list[Tensor]:
-    """An output itself, or those in a tuple, a list or a dictionary (a ModelOutput)."""
-    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
-    return [output] if isinstance(output, Tensor) else [one for one in values if isinstance(one, Tensor)]
 
 
 @dataclass(frozen=True, eq=False)
