@@ -122,13 +122,17 @@ def test_signals_and_volumes(monkeypatch):
     assert abs(highest - planted) <= 6
     assert printed[1] == "(3, 3, 3) (20, 20, 20) True"
     assert printed[2] == "(8, 20, 20)"
-    x, _, where = names["signals"](70, seed=1)
-    linear = usu.interpolate(usu.gradcam(names["heart"], x, 1).values, (400,))
-    near = linear[1::2].argmax(1).sub(where[1::2]).abs() <= 6
-    assert len(near) == 35
-    assert int(near.sum()) <= 20
-    found = [usu.explain(names["heart"], x[i], 1).pixel_map.argmax() - int(where[i]) for i in (1, 3, 5, 7)]
-    assert max(map(abs, found)) <= 6
-    x, _, balls = names["volumes"](40, seed=1)
-    scan = usu.explain(names["scanner"], x[3], 1).pixel_map
-    assert balls[3].flatten()[scan.argmax()]
+    signals, _, where = names["signals"](16, seed=1)
+    beats = list(range(1, 16, 2))
+
+    def near(field: Any, i: int) -> bool:
+        return abs(int(field.argmax()) - int(where[i])) <= 6
+
+    linear = usu.interpolate(usu.gradcam(names["heart"], signals, 1).values, (400,))
+    assert sum(near(usu.explain(names["heart"], signals[i], 1).pixel_map, i) for i in beats) == 8
+    assert sum(near(linear[i], i) for i in beats) == 3
+    volumes, _, balls = names["volumes"](16, seed=1)
+    linear = usu.interpolate(usu.gradcam(names["scanner"], volumes, 1).values, (20, 20, 20))
+    assert sum(bool(balls[i].flatten()[int(linear[i].argmax())]) for i in beats) == 1
+    found = [usu.explain(names["scanner"], volumes[i], 1).pixel_map.argmax() for i in beats]
+    assert sum(bool(balls[i].flatten()[int(place)]) for i, place in zip(beats, found, strict=True)) == 8
