@@ -32,6 +32,7 @@ ELSEWHERE = (
     "docs/how-to/page.md",
     "docs/how-to/pytorch-grad-cam.md",
     "docs/how-to/quantus.md",
+    "docs/how-to/signals-and-volumes.md",
     "docs/how-to/sources.md",
     "docs/how-to/torchcam.md",
     "docs/how-to/vision-transformers.md",

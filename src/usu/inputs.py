@@ -14,10 +14,12 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu._checks import as_numpy
+from usu.forward.calls import convolution_dims
 from usu.models import Loaded
 from usu.models.libraries import Known
 from usu.models.pictures import Geometry, Picture, as_bytes, find, read, seen, taken
-from usu.operator.cells import Partition, partition_of
+from usu.operator.cells import Labels, Partition, boxes, partition_of
+from usu.segment.segmenter import MOST_CHANNELS
 from usu.sources.coarse import CoarseMap
 from usu.types import Array, NDArray
 
@@ -28,16 +30,22 @@ class Input:
 
     #: (h, w), (T, h, w) for several targets, or (..., K) with ``cells``.
     coarse: Tensor
-    #: (C, H, W), as the model takes it.
+    #: (C, H, W), as the model takes it; (C, L) of a signal, (C, D, H, W) of a volume.
     image: Tensor
-    #: H x W x 3 in [0, 1], as a person sees it.
+    #: H x W x 3 in [0, 1], as a person sees it; L x channels, D x H x W x channels.
     picture: NDArray
     target: Any = None
-    cells: Array | None = None
+    #: None on the grid of a picture.
+    cells: Array | Labels | None = None
     #: Maps of finer layers, with the leading dimensions of ``coarse``; None: nobody brought any.
     finer: tuple[Tensor, ...] | None = None
     #: Whether the result has a leading dimension of targets.
     several: bool = False
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """H x W, L or D x H x W."""
+        return tuple(self.image.shape[1:])
 
     @cached_property
     def empty(self) -> bool:
@@ -47,7 +55,7 @@ class Input:
     @cached_property
     def partition(self) -> Partition:
         """The cells of the coarse map on the picture."""
-        blank = torch.zeros(self.image.shape[-2:], dtype=self.coarse.dtype, device=self.coarse.device)
+        blank = torch.zeros(self.size, dtype=self.coarse.dtype, device=self.coarse.device)
         return partition_of(self.coarse, blank, self.cells)[0]
 
 
@@ -62,38 +70,36 @@ class Call:
 
 
 def call_of(
-    coarse: Array | CoarseMap,
-    image: Array,
-    target: Any,
-    *,
-    picture: Array | None = None,
-    cells: Array | None = None,
-    finer: Sequence[Array] | None = None,
-) -> Call:
-    """One input per picture, with shapes checked against each other."""
+    coarse: Array | CoarseMap, image: Array, target: Any, *, model: object = None, picture: Array | None = None,
+    cells: Array | None = None, finer: Sequence[Array] | None = None,
+) -> Call:  # fmt: skip
+    """One input per picture, with shapes checked against each other.
+
+    ``model`` tells a signal's batch from a picture and a picture's from a volume, see `dims_of`; a source's map knows.
+    """
+    images = check.as_tensor("image", image)
+    dims = coarse.values.ndim - 1 if isinstance(coarse, CoarseMap) else dims_of(images, model)
+    batched = images.ndim == dims + 2
     if isinstance(coarse, CoarseMap):
-        coarse, target, finer = _unpacked(coarse, image, target, finer)
-    values, images = check.as_tensor("coarse", coarse), check.as_tensor("image", image)
+        coarse, target, finer = _unpacked(coarse, target, finer, batched=batched)
+    values = check.as_tensor("coarse", coarse)
     check.finite("coarse", values)
     check.finite("image", images)
-    if images.ndim not in (3, 4):
-        raise ValueError(
-            f"`image` must be C x H x W or B x C x H x W; got {check.shape(images)}. Signals, volumes and videos are "
-            "not supported yet."
-        )
-    batched = images.ndim == 4
+    if images.ndim not in (dims + 1, dims + 2):
+        raise ValueError(f"`image` must be {_FORMS[dims - 1]} or B x {_FORMS[dims - 1]}; got {check.shape(images)}.")
     stack = images if batched else images[None]
-    inner = 1 if cells is not None else 2
+    size = tuple(stack.shape[2:])
+    inner = 1 if cells is not None else dims
     lead = values.shape[: values.ndim - inner] if values.ndim >= inner else None
     count = len(stack)
     if lead is None or len(lead) > 1 + batched or (batched and (not lead or lead[0] != count)):
-        grid = "K" if cells is not None else "h x w"
+        grid = "K" if cells is not None else _FORMS[dims - 1].removeprefix("C x ").lower()
         wanted = f"{count} x {grid} or {count} x T x {grid}" if batched else f"{grid} or T x {grid}"
         raise ValueError(f"`coarse` must be {wanted} for this `image`; got {check.shape(values)}.")
-    _check_cover(values, stack, cells)
+    own = _cells(values, size, cells)
     targets = _per_picture(target, count, batched=batched)
     agree(lead[-1] if len(lead) == 1 + batched else 1, _alike(targets))
-    levels = None if finer is None else _levels(finer, tuple(lead))
+    levels = None if finer is None else _levels(finer, tuple(lead), dims)
     shown = None if picture is None else _pictures(picture, stack, batched=batched)
     inputs = [
         Input(
@@ -101,7 +107,7 @@ def call_of(
             image=stack[i],
             picture=as_numpy(displayable(stack[i])) if shown is None else shown[i],
             target=targets[i],
-            cells=cells,
+            cells=own,
             finer=None if levels is None else tuple(level[i] if batched else level for level in levels),
             several=len(lead) == 1 + batched or isinstance(targets[i], (list, tuple)),
         )
@@ -110,11 +116,32 @@ def call_of(
     return Call(inputs, batched, check.like_input(coarse))
 
 
+#: A signal, a picture, a volume.
+_FORMS = ("C x L", "C x H x W", "C x D x H x W")
+
+
+def dims_of(image: Tensor, model: object) -> int:
+    """1 for a signal (C, L), 2 for a picture (C, H, W), 3 for a volume (C, D, H, W), each alone or in a batch.
+
+    Three or four dimensions can be either; then the model's first convolution decides, and without one it is a picture.
+    Two dimensions are a signal's, unless the model's convolutions are none of signals.
+
+    >>> dims_of(torch.zeros(1, 1, 9), torch.nn.Conv1d(1, 1, 3)), dims_of(torch.zeros(1, 1, 9), None)
+    (1, 2)
+    """
+    if image.ndim == 5:
+        return 3
+    found = convolution_dims(model)
+    if image.ndim == 2:
+        return found or 1
+    return found if found is not None and image.ndim in (found + 1, found + 2) else 2
+
+
 @dataclass(frozen=True, eq=False)
 class Pictured:
     """One picture as the model takes it, and as a person sees it where that is known."""
 
-    #: (C, H, W).
+    #: (C, H, W), (C, L) or (C, D, H, W).
     image: Tensor
     #: H x W x 3 in [0, 1]: what the model sees, and the whole of it, in which the former sits by ``geometry``.
     picture: NDArray | None = None
@@ -125,8 +152,8 @@ class Pictured:
 def pictured(image: Any, known: Known) -> Pictured:
     """What the model takes, made from whatever is handed in.
 
-    A tensor, or an array (C, H, W), is what the model takes already. A path, a Pillow image, a `Picture` and an array
-    (H, W, 3) of bytes are prepared as the model wants it.
+    A tensor, or an array (C, H, W), is what the model takes already; so is every array for a model of signals or
+    volumes. A path, a Pillow image, a `Picture` and an array (H, W, 3) of bytes are prepared as the model wants it.
     """
     found: Picture | None = None
     if isinstance(image, (str, Path)):
@@ -135,10 +162,10 @@ def pictured(image: Any, known: Known) -> Pictured:
         found = image
     elif hasattr(image, "getexif"):  # Pillow, which need not be imported for this
         found = taken(image)
-    elif isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] == 3 and _is_seen(image):
+    elif isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] == 3 and _is_seen(image, known.model):
         found = Picture(Path("array"), as_bytes(image), (image.shape[0], image.shape[1]))
     if found is None:
-        return Pictured(_one_image(image))
+        return Pictured(_one_image(image, known.model))
     if known.prepare is None:
         raise ValueError(
             "`prepare` must say how a picture becomes the model's input, because the model "
@@ -149,41 +176,44 @@ def pictured(image: Any, known: Known) -> Pictured:
     return Pictured(tensor, seen(found.unit, geometry), found.unit, geometry)
 
 
-def each_of(images: Any) -> tuple[Iterator[Any], int]:
+def each_of(images: Any, model: object = None) -> tuple[Iterator[Any], int]:
     """Pictures one after the other, and how many there are; 0 where nobody knows."""
     if isinstance(images, (str, Path)):
         files = find(images)
         return iter(files), len(files)
     if isinstance(images, (Tensor, np.ndarray)):
-        if images.ndim != 4:
-            raise ValueError(f"`images` must be a batch, B x C x H x W; got {check.shape(torch.as_tensor(images))}.")
+        batch = torch.as_tensor(images)
+        dims = dims_of(batch, model)
+        if batch.ndim != dims + 2:
+            raise ValueError(f"`images` must be a batch, B x {_FORMS[dims - 1]}; got {check.shape(batch)}.")
         return iter(images), len(images)
     dataset = getattr(images, "dataset", images)  # a DataLoader counts its batches
-    return _flattened(images), len(dataset) if hasattr(dataset, "__len__") else 0
+    return _flattened(images, model), len(dataset) if hasattr(dataset, "__len__") else 0
 
 
-def _flattened(images: Any) -> Iterator[Any]:
+def _flattened(images: Any, model: object) -> Iterator[Any]:
     for entry in images:
         first = entry[0] if isinstance(entry, (list, tuple)) else entry  # (images, labels)
-        if isinstance(first, Tensor) and first.ndim == 4:
+        if isinstance(first, Tensor) and first.ndim == dims_of(first, model) + 2:
             yield from first
         else:
             yield first
 
 
-def _is_seen(array: NDArray) -> bool:
+def _is_seen(array: NDArray, model: object) -> bool:
     """Is it height x width x colours, and not channels x height x width?"""
-    return array.dtype == np.uint8 or array.shape[0] not in (1, 3)
+    return convolution_dims(model) in (None, 2) and (array.dtype == np.uint8 or array.shape[0] not in (1, 3))
 
 
-def _one_image(image: Any) -> Tensor:
+def _one_image(image: Any, model: object) -> Tensor:
     tensor = check.as_tensor("image", image)
-    if tensor.ndim == 4 and len(tensor) == 1:
+    dims = dims_of(tensor, model)
+    if tensor.ndim == dims + 2 and len(tensor) == 1:
         return tensor[0]
-    if tensor.ndim != 3:
+    if tensor.ndim != dims + 1:
         raise ValueError(
-            f"`image` must be one picture, C x H x W; got {check.shape(tensor)}. Explain the pictures of a batch "
-            "with usu.explain_many, or use usu.upsample."
+            f"`image` must be one {('signal', 'picture', 'volume')[dims - 1]}, {_FORMS[dims - 1]}; got "
+            f"{check.shape(tensor)}. Explain the pictures of a batch with usu.explain_many, or use usu.upsample."
         )
     return tensor
 
@@ -203,17 +233,22 @@ def agree(maps: int, targets: int) -> None:
 
 
 def displayable(image: Tensor) -> Tensor:
-    """H x W x 3 in [0, 1] by min-max, from whatever the model takes."""
+    """(*size, channels) in [0, 1] by min-max, from whatever the model takes.
+
+    Of a picture H x W x 3. A signal and a volume keep their channels; more than 16 become their mean.
+    """
     field = image.detach().float()
-    field = field if len(field) == 3 else field.mean(0, keepdim=True).expand(3, -1, -1)
+    if len(field) > MOST_CHANNELS or (field.ndim == 3 and len(field) != 3):
+        field = field.mean(0, keepdim=True)
     low, high = field.amin(), field.amax()
-    return ((field - low) / (high - low).clamp(min=1e-12)).permute(1, 2, 0)
+    shown = ((field - low) / (high - low).clamp(min=1e-12)).movedim(0, -1)
+    return shown.expand(-1, -1, 3) if field.ndim == 3 else shown
 
 
-def _unpacked(found: CoarseMap, image: Array, target: Any, finer: Any) -> tuple[Tensor, Any, Any]:
+def _unpacked(found: CoarseMap, target: Any, finer: Any, *, batched: bool) -> tuple[Tensor, Any, Any]:
     """A source's maps with what the source knows besides, for one picture or for a batch."""
     goals, levels = found.targets if target is None else target, found.finer or None if finer is None else finer
-    if getattr(image, "ndim", 4) == 4:
+    if batched:
         return found.values, goals, levels
     if len(found.values) > 1:  # several classes of one picture
         return found.values, goals if target is not None or goals is None else list(goals), levels
@@ -221,14 +256,14 @@ def _unpacked(found: CoarseMap, image: Array, target: Any, finer: Any) -> tuple[
     return found.values[0], goals, [level[0] for level in levels] if finer is None and levels else levels
 
 
-def _levels(finer: Sequence[Array], lead: tuple[int, ...]) -> list[Tensor]:
+def _levels(finer: Sequence[Array], lead: tuple[int, ...], dims: int) -> list[Tensor]:
     """Maps of finer layers, one beside every coarse map."""
     if not isinstance(finer, (list, tuple)):
         raise TypeError(f"`finer` must be a list of maps; got {type(finer).__name__}.")
     levels = [check.as_tensor("finer", level) for level in finer]
     for level in levels:
-        if level.ndim != len(lead) + 2 or tuple(level.shape[:-2]) != lead:
-            wanted = " x ".join([*map(str, lead), "h'", "w'"])
+        if level.ndim != len(lead) + dims or tuple(level.shape[:-dims]) != lead:
+            wanted = " x ".join([*map(str, lead), *(("l'",), ("h'", "w'"), ("d'", "h'", "w'"))[dims - 1]])
             raise ValueError(
                 f"`finer` must hold maps of {wanted}, one beside every map of `coarse`; got {check.shape(level)}."
             )
@@ -249,13 +284,16 @@ def _per_picture(target: Any, count: int, *, batched: bool) -> list[Any]:
     return list(target)
 
 
-def _check_cover(coarse: Tensor, images: Tensor, cells: Array | None) -> None:
-    """Every coarse value needs a place in the picture."""
-    size = images.shape[-2:]
+def _cells(coarse: Tensor, size: tuple[int, ...], cells: Array | None) -> Array | Labels | None:
+    """Every coarse value needs a place in the picture; a grid that is none of a picture's is made of boxes."""
     if cells is not None:
         check.labels("cells", cells, size=size)
-    elif coarse.shape[-2] > size[0] or coarse.shape[-1] > size[1]:
-        raise ValueError(f"`coarse` must be no finer than `image` ({size[0]} x {size[1]}); got {check.shape(coarse)}.")
+        return cells
+    grid = coarse.shape[-len(size) :]
+    if any(few > many for few, many in zip(grid, size, strict=True)):
+        many = " x ".join(map(str, size))
+        raise ValueError(f"`coarse` must be no finer than `image` ({many}); got {check.shape(coarse)}.")
+    return None if len(size) == 2 else boxes(grid, size, coarse.device)
 
 
 def _alike(targets: list[Any]) -> int:
@@ -272,9 +310,11 @@ def _alike(targets: list[Any]) -> int:
 def _pictures(picture: Array, images: Tensor, *, batched: bool) -> NDArray:
     shown = as_numpy(picture)
     shown = shown if batched else shown[None]
-    if shown.ndim != 4 or shown.shape[:3] != (len(images), *images.shape[-2:]) or shown.shape[3] != 3:
+    flat = images.ndim == 4
+    if shown.shape[:-1] != (len(images), *images.shape[2:]) or (flat and shown.shape[-1] != 3):
+        wanted = "H x W x 3 with the height and width" if flat else "the size and then channels, with the size"
         raise ValueError(
-            f"`picture` must be H x W x 3 with the height and width of `image` ({check.shape(images[0, 0])}), one per "
-            f"picture; got {' x '.join(map(str, shown.shape[1:]))}."
+            f"`picture` must be {wanted} of `image` ({check.shape(images[0, 0])}), one per picture; got "
+            f"{' x '.join(map(str, shown.shape[1:]))}."
         )
     return shown

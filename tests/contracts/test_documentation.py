@@ -52,6 +52,16 @@ TRACED = {
         "150 segments and exactly 300": ("docs/appendix/presets-search.md", "150 segments"),
         "all 61 tests": ("docs/appendix/presets-search.md", "61 tests"),
     },
+    "docs/how-to/signals-and-volumes.md": {
+        "In all 8 signals": ("tests/integrations", "pixel_map, i) for i in beats) == 8"),
+        "within 6 samples": ("tests/integrations", "- int(where[i])) <= 6"),
+        "in 3 of them": ("tests/integrations", "sum(near(linear[i], i) for i in beats) == 3"),
+        "In all 8 volumes": ("tests/integrations", "zip(beats, found, strict=True)) == 8"),
+        "in 1 of them": ("tests/integrations", "int(linear[i].argmax())]) for i in beats) == 1"),
+        "at most 16 channels": ("src/usu/segment", "MOST_CHANNELS = 16"),
+        "has 5 %": ("src/usu/forward", "sigma: float = 0.05"),
+        "one of 60 segments": ("src/usu/operator", "60 ** (1 / 2 - 1 / dims)"),
+    },
     "docs/guarantees.md": {
         "8 threads x 300 calls": ("tests/soak", "THREADS, CALLS = 8, 300"),
         "40 kills": ("tests/e2e", "pytest.param(40, marks=pytest.mark.soak)"),

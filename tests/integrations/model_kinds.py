@@ -68,6 +68,11 @@ def conv(channels: int = 3, classes: int = 5) -> nn.Sequential:
 def of_torchvision(name: str) -> Case:
     from torchvision import models
 
+    if name == "r3d_18":
+        return Case(models.video.r3d_18(num_classes=5), picture(3, 8, 32, 32), note="a video, channels first")
+    if name == "swin3d":
+        net = models.video.SwinTransformer3d([2, 4, 4], 8, [2, 2], [2, 2], [2, 4, 4], num_classes=5)
+        return Case(net, picture(3, 8, 32, 32), note="a video, channels first")
     if name == "resnet":
         return Case(models.resnet18(weights=None, num_classes=5), picture())
     if name == "vgg":
@@ -197,6 +202,21 @@ class Named(nn.Module):
         return {"logits": self.net(inputs["image"])}
 
 
+class Beats(nn.Module):
+    """A transformer over windows of a signal, read at its class token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch, self.head = nn.Conv1d(2, 16, 8, stride=8), nn.Linear(16, 3)
+        self.token = nn.Parameter(torch.ones(1, 1, 16))
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patch(x).mT
+        return self.head(self.body(torch.cat([self.token.expand(len(x), -1, -1), tokens], 1))[:, 0])
+
+
 def plain(name: str) -> Case:
     if name == "sigmoid multi-label":
         return Case(conv(), picture(), note="a class is a label; the probability shown is a softmax's")
@@ -228,12 +248,14 @@ def plain(name: str) -> Case:
     if name == "1-D signal":
         net = nn.Sequential(nn.Conv1d(1, 4, 5, stride=4), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten())
         return Case(net, picture(1, 256))
+    if name == "1-D transformer":
+        return Case(seeded(Beats), picture(2, 200))
     net3 = nn.Sequential(nn.Conv3d(1, 4, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool3d(1), nn.Flatten())
     return Case(net3, picture(1, 1, 16, 16, 16))
 
 
 GROUPS: dict[str, tuple[Callable[[str], Case], tuple[str, ...]]] = {
-    "torchvision": (of_torchvision, ("resnet", "vgg", "vit", "swin", "convnext")),
+    "torchvision": (of_torchvision, ("resnet", "vgg", "vit", "swin", "convnext", "r3d_18", "swin3d")),
     "timm": (of_timm, ("ViT", "DINOv3", "SigLIP", "MobileViT", "EfficientFormer", "MaxViT", "DaViT")),
     "transformers": (of_transformers, ("ViT", "Swinv2", "DINOv2", "CLIP", "DETR", "YOLOS", "Segformer", "ViLT")),
     "torch": (
@@ -241,7 +263,7 @@ GROUPS: dict[str, tuple[Callable[[str], Case], tuple[str, ...]]] = {
         (
             "sigmoid multi-label", "regression", "segmentation", "detection", "1 channel", "11 channels",
             "spectrogram 128 x 501", "float16", "bfloat16", "torch.compile", "DataParallel", "TorchScript",
-            "dictionary input", "1-D signal", "3-D volume",
+            "dictionary input", "1-D signal", "1-D transformer", "3-D volume",
         ),
     ),
 }  # fmt: skip
@@ -258,10 +280,9 @@ def row(group: str, name: str) -> str:
             _spread(case.model).eval()
         try:
             found = usu.explain(case.model, case.image, case.target, **FEW)
-            h, w = found.coarse.shape[-2:]
-            assert found.pixel_map.shape == case.image.shape[-2:]
+            assert found.pixel_map.shape == case.image.shape[-found.coarse.ndim :]
             assert found.mass_error < 1e-6
-            result = f"{h} x {w} at `{found.source.layer}`"
+            result = f"{' x '.join(map(str, found.coarse.shape))} at `{found.source.layer}`"
         except (UsuError, ValueError, TypeError) as error:
             if not str(error).startswith("`"):  # not one of our sentences
                 raise

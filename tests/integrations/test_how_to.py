@@ -111,3 +111,28 @@ def test_faq(embedded):
     assert left == pytest.approx(right, rel=1e-4, abs=1e-6)
     assert printed[6] == "True"
     assert isinstance(names["result"].pixel_map, torch.Tensor)
+
+
+def test_signals_and_volumes(monkeypatch):
+    """What was planted is found: with the presets themselves, because the page has numbers."""
+    monkeypatch.undo()
+    names, printed = run("signals-and-volumes.md")
+    assert printed[0].startswith("(25,) (400,) ")
+    highest, planted = map(int, printed[0].split()[2:])
+    assert abs(highest - planted) <= 6
+    assert printed[1] == "(3, 3, 3) (20, 20, 20) True"
+    assert printed[2] == "(8, 20, 20)"
+    signals, _, where = names["signals"](16, seed=1)
+    beats = list(range(1, 16, 2))
+
+    def near(field: Any, i: int) -> bool:
+        return abs(int(field.argmax()) - int(where[i])) <= 6
+
+    linear = usu.interpolate(usu.gradcam(names["heart"], signals, 1).values, (400,))
+    assert sum(near(usu.explain(names["heart"], signals[i], 1).pixel_map, i) for i in beats) == 8
+    assert sum(near(linear[i], i) for i in beats) == 3
+    volumes, _, balls = names["volumes"](16, seed=1)
+    linear = usu.interpolate(usu.gradcam(names["scanner"], volumes, 1).values, (20, 20, 20))
+    assert sum(bool(balls[i].flatten()[int(linear[i].argmax())]) for i in beats) == 1
+    found = [usu.explain(names["scanner"], volumes[i], 1).pixel_map.argmax() for i in beats]
+    assert sum(bool(balls[i].flatten()[int(place)]) for i, place in zip(beats, found, strict=True)) == 8

@@ -118,12 +118,12 @@ DEFECTS: tuple[Defect, ...] = (
     *_in(
         "forward", "forward/fills.py",
         ("keep and fill swapped", "torch.lerp(filled, image,", "torch.lerp(image, filled,"),
-        ("variance over n - 1", "image.std((-2, -1), keepdim=True, correction=0)", "image.std((-2, -1), keepdim=True)"),
+        ("variance over n - 1", "image.std(_places(image), keepdim=True, correction=0)", "image.std(_places(image), keepdim=True)"),
         ("kernel cut at one sigma", "round(4 * sigma)", "round(sigma)"),
     ),
     *_in(
         "sources", "sources/cams.py",
-        ("weights not averaged", "gradient.mean((2, 3)), activation)", "gradient.sum((2, 3)), activation)"),
+        ("weights not averaged", "gradient.flatten(2).mean(2), activation)", "gradient.flatten(2).sum(2), activation)"),
         ("negative gradients kept", "(gradient.relu() * activation)", "(gradient * activation)"),
         ("layer not told", "name, reason = found.layer, reason or found.reason", "reason = reason or found.reason"),
     ),
@@ -136,21 +136,24 @@ DEFECTS: tuple[Defect, ...] = (
     *_in(
         "sources", "sources/coarse.py",
         ("as likely counts as likelier", "likelier = (rows > own)", "likelier = (rows >= own)"),
-        ("height and width swapped", "places.reshape(len(places), self.height, self.width, -1)",
-         "places.reshape(len(places), self.width, self.height, -1)"),
         ("model left in training mode", "with undisturbed(model), torch.inference_mode(False), torch.enable_grad():",
          "with torch.inference_mode(False), torch.enable_grad():"),
+    ),
+    *_in(
+        "sources", "sources/grids.py",
+        ("height and width swapped", "places.reshape(len(places), *self.size, -1)",
+         "places.reshape(len(places), *self.size[::-1], -1)"),
     ),
     *_in(
         "segment", "segment/segmenter.py",
         ("joined where they touch least", "(border[p][other], -other)", "(-border[p][other], -other)"),
         ("blur darkens the border", 'mode="reflect") / weight)', 'mode="reflect"))'),
-        ("one diagonal forgotten", "steps = (right, down, down_right, down_left)", "steps = (right, down, down_right)"),
+        ("one diagonal forgotten", "product((0, 1, -1), repeat=labels.ndim)", "product((0, 1), repeat=labels.ndim)"),
     ),
     *_in("segment", "segment/hierarchy.py", ("limit counted one short", "left -= born\n", "left -= born - 1\n")),
     *_in(
         "segment", "segment/tiles.py",
-        ("height and width swapped", "(parts * height / width) ** 0.5", "(parts * width / height) ** 0.5"),
+        ("of the wrong length", "round(side / length)", "round(length / side)"),
     ),
     *_in(
         "score", "score/delete.py",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from usu.sources import gradcam
-from usu.sources.coarse import LayerGrid, find_grid
+from usu.sources.grids import LayerGrid, find_grid
 
 
 def small(*, inplace: bool = False, channels: int = 4) -> nn.Sequential:
@@ -187,9 +187,9 @@ def test_token_grids_are_found_from_the_patches_seen(h, w, patch, prefix, batch,
     size = (h * patch + (patch - 1) * told, w * patch)  # a margin that only the convolution knows of
     grid = find_grid((batch, h * w + prefix, 32), batch, size, {(h, w)})
     if h * w == 1:
-        assert grid is None or grid.height * grid.width > 1
+        assert grid is None or grid.places > 1
     else:
-        assert grid == LayerGrid(h, w, "tokens", prefix)
+        assert grid == LayerGrid((h, w), "tokens", prefix)
 
 
 def test_a_class_is_not_likelier_than_itself_or_its_equal():
@@ -205,20 +205,20 @@ def test_arrange_inverts_each_layout(h, w, channels, prefix):
     maps = torch.arange(2 * channels * h * w, dtype=torch.float32).reshape(2, channels, h, w)
     last = maps.permute(0, 2, 3, 1)
     tokens = torch.cat([torch.full((2, prefix, channels), -1.0), last.flatten(1, 2)], 1)
-    assert torch.equal(LayerGrid(h, w, "channels first").arrange(maps), maps)
-    assert torch.equal(LayerGrid(h, w, "channels last").arrange(last), maps)
-    assert torch.equal(LayerGrid(h, w, "tokens", prefix).arrange(tokens), maps)
+    assert torch.equal(LayerGrid((h, w), "channels first").arrange(maps), maps)
+    assert torch.equal(LayerGrid((h, w), "channels last").arrange(last), maps)
+    assert torch.equal(LayerGrid((h, w), "tokens", prefix).arrange(tokens), maps)
 
 
 @pytest.mark.parametrize(
     ("shape", "size", "expected"),
     [
-        ((2, 201, 8), (224, 224), LayerGrid(14, 14, "tokens", 5)),
-        ((2, 50, 8), (224, 224), LayerGrid(7, 7, "tokens", 1)),
-        ((2, 49, 8), (224, 224), LayerGrid(7, 7, "tokens", 0)),
-        ((2, 33, 8), (32, 64), LayerGrid(4, 8, "tokens", 1)),
-        ((2, 8, 8, 16), (32, 32), LayerGrid(8, 8, "channels last")),
-        ((2, 16, 4, 15), (64, 240), LayerGrid(4, 15, "channels first")),
+        ((2, 201, 8), (224, 224), LayerGrid((14, 14), "tokens", 5)),
+        ((2, 50, 8), (224, 224), LayerGrid((7, 7), "tokens", 1)),
+        ((2, 49, 8), (224, 224), LayerGrid((7, 7), "tokens", 0)),
+        ((2, 33, 8), (32, 64), LayerGrid((4, 8), "tokens", 1)),
+        ((2, 8, 8, 16), (32, 32), LayerGrid((8, 8), "channels last")),
+        ((2, 16, 4, 15), (64, 240), LayerGrid((4, 15), "channels first")),
         ((2, 8, 1, 1), (32, 32), None),
         ((98, 49, 8), (224, 224), None),  # windows in the batch
         ((2, 77, 8), (224, 224), None),  # words, not patches

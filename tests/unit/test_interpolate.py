@@ -164,14 +164,15 @@ def test_strided_and_read_only_arrays() -> None:
     [
         ([[1.0]], (2, 2), "nearest", TypeError, "`coarse` .*; got list"),
         (torch.ones(2, 2).long(), (2, 2), "nearest", TypeError, "`coarse` .*; got torch.int64"),
-        (torch.ones(4), (2, 2), "nearest", ValueError, "`coarse` .*two dimensions.*got 4"),
+        (torch.ones(4), (2, 2), "nearest", ValueError, "`coarse` .*dimensions of `size`.*got 4"),
         (torch.ones(0, 2), (2, 2), "nearest", ValueError, "`coarse` .*; got shape 0 x 2"),
         (torch.tensor([[math.nan]]), (2, 2), "bilinear", ValueError, "`coarse` .*; got NaN"),
         (torch.tensor([[math.inf]]), (2, 2), "lanczos3", ValueError, "`coarse` .*; got infinity"),
         (torch.ones(2, 2), (2, 0), "nearest", ValueError, "`size` .*; got 0"),
         (torch.ones(2, 2), (2.5, 3), "nearest", TypeError, "`size` .*; got 2.5"),
         (torch.ones(2, 2), 4, "nearest", ValueError, "`size` .*; got 4"),
-        (torch.ones(2, 2), (4, 4, 4), "nearest", ValueError, r"`size` .*; got \(4, 4, 4\)"),
+        (torch.ones(2, 2), (4, 4, 4, 4), "nearest", ValueError, r"`size` .*; got \(4, 4, 4, 4\)"),
+        (torch.ones(2), (4,), "bicubic", ValueError, "`mode` .*; got 'bicubic'"),
         (torch.ones(2, 2), (4, 4), "cubic", ValueError, "`mode` .*; got 'cubic'"),
     ],
 )

@@ -547,7 +547,7 @@ V, T = ValueError, TypeError
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"image": torch.rand(16, 16)}, V, "`image` must be C x H x W or B x C x H x W; got 16 x 16."),
+        ({"image": torch.rand(16)}, V, "`image` must be C x H x W or B x C x H x W; got 16."),
         ({"image": torch.zeros(3, 16, 16).int()}, T, "`image` must hold floating-point numbers; got torch.int32"),
         ({"image": torch.full((3, 16, 16), torch.nan)}, V, "`image` must be finite; got NaN."),
         ({"coarse": torch.full((4, 4), torch.inf)}, V, "`coarse` must be finite; got infinity."),

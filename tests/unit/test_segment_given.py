@@ -74,7 +74,7 @@ def test_inside_a_region_the_inner_segmenter_cuts_on() -> None:
 @pytest.mark.parametrize(
     ("regions", "error"),
     [
-        (np.ones((4, 4), dtype=bool), ValueError),
+        (np.ones(4, dtype=bool), ValueError),
         (np.ones((2, 4, 4)), TypeError),
         (np.ones((2, 0, 4), dtype=bool), ValueError),
     ],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import usu
-from usu.sources.coarse import LayerGrid, find_grid
+from usu.sources.grids import LayerGrid, find_grid
 
 
 def embedding(patch: int, channels: int = 3) -> nn.Module:
@@ -52,9 +52,9 @@ def test_a_half_precision_model_is_shown_a_picture_of_its_kind():
 @pytest.mark.parametrize(
     ("tokens", "expected"),
     [
-        (50 * 75, LayerGrid(50, 75, "tokens")),
-        (25 * 38, LayerGrid(25, 38, "tokens")),
-        (13 * 19, LayerGrid(13, 19, "tokens")),
+        (50 * 75, LayerGrid((50, 75), "tokens")),
+        (25 * 38, LayerGrid((25, 38), "tokens")),
+        (13 * 19, LayerGrid((13, 19), "tokens")),
     ],
 )
 def test_patches_that_were_merged_with_an_odd_row(tokens, expected):

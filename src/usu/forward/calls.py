@@ -183,6 +183,21 @@ def checked_link(link: Link, target: object = None) -> Link:
     return link
 
 
+def convolution_dims(model: object) -> int | None:
+    """How many dimensions a model's input has besides channels: those of its first convolution; None without one.
+
+    >>> convolution_dims(nn.Sequential(nn.ReLU(), nn.Conv3d(1, 2, 3)))
+    3
+    """
+    for module in model.modules() if isinstance(model, nn.Module) else ():
+        # TorchScript keeps the name alone
+        kinds = {getattr(module, "original_name", ""), *(kind.__name__ for kind in type(module).__mro__)}
+        for dims in (1, 2, 3):
+            if f"Conv{dims}d" in kinds:
+                return dims
+    return None
+
+
 def top_class(output: object) -> int:
     """The class with the largest value in the first row."""
     return int(logits_of(output)[0].argmax())

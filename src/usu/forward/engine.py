@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.errors import UsuError, first_line
+from usu.forward import calls
 from usu.forward.calls import Link, Target, checked_link, checked_target, read, top_class, undisturbed
 from usu.types import Array
 
@@ -167,10 +168,13 @@ class Engine:
         return Reference(replace(self, target=target), _finite(values.detach())), torch.stack(slopes)
 
     def place(self, picture: Array) -> Tensor:
-        """The picture (C, H, W), checked, on the model's device."""
+        """The picture (C, H, W), signal (C, L) or volume (C, D, H, W), checked, on the model's device."""
         image = check.as_tensor("image", picture)
-        if image.ndim != 3:
-            raise ValueError(f"`image` must be one picture, C x H x W; got {check.shape(image)}.")
+        if image.ndim not in (2, 3, 4) or image.ndim - 2 == calls.convolution_dims(self.model):
+            raise ValueError(
+                "`image` must be one picture C x H x W, signal C x L or volume C x D x H x W; got "
+                f"{check.shape(image)}."
+            )
         check.finite("image", image)
         return image if self.device is None else image.to(self.device)
 
@@ -189,7 +193,7 @@ class Engine:
     def _call(self, batch: Tensor) -> tuple[Any, bool | None]:
         """The raw output, and the memory format that worked."""
         batch = batch.to(device=self.device, dtype=self.dtype)
-        if self.channels_last is False:
+        if self.channels_last is False or batch.ndim != 4:
             return self.model(batch.contiguous()), False
         try:
             return self.model(batch.contiguous(memory_format=torch.channels_last)), self.channels_last

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from math import prod
 from typing import Protocol
 
 import torch
@@ -179,13 +180,22 @@ def _finite(top: Tensor) -> Tensor:
 
 
 class Labels:
-    """Cells of any shape, given by one integer per pixel; a label no pixel has is a cell without pixels."""
+    """Cells of any shape, given by one integer per pixel; a label no pixel has is a cell without pixels.
 
-    def __init__(self, labels: Tensor, cells: int) -> None:
+    ``grid``: the shape of the coarse map, where the cells are those of a grid (`boxes`).
+    """
+
+    def __init__(self, labels: Tensor, cells: int, grid: tuple[int, ...] | None = None) -> None:
+        self.grid = grid
         self._labels = labels
         self._flat = labels.flatten()
         self.lattice = tuple(labels.shape)
         self.sizes = torch.bincount(self._flat, minlength=cells)
+
+    @property
+    def ndim(self) -> int:
+        """Dimensions of the lattice."""
+        return len(self.lattice)
 
     def labels(self) -> Tensor:
         """The cell of each pixel."""
@@ -215,6 +225,39 @@ class Labels:
     def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
         """The softmax of each cell times its mass. The maximum is always searched: ``mild`` would save little here."""
         return plain_share(field, mass, rate, self)
+
+
+def grid_size(scores: Tensor, cells: Array | Labels | None) -> tuple[int, ...] | None:
+    """The lattice of a grid of cells: a picture, unless ``cells`` say otherwise; None where they are no grid."""
+    if cells is None:
+        return tuple(scores.shape[-2:])
+    return cells.lattice if isinstance(cells, Labels) and cells.grid is not None else None
+
+
+def inner_dims(cells: Array | Labels | None) -> int:
+    """How many dimensions of a coarse map are one map's: those of its grid, or the one that counts cells."""
+    return 2 if cells is None else len(cells.grid) if isinstance(cells, Labels) and cells.grid else 1
+
+
+def side_of(size: Sequence[int]) -> int:
+    """What lengths are measured by: the shorter side of a picture, a signal's length, a volume's second side.
+
+    >>> side_of((500,)), side_of((480, 640)), side_of((16, 112, 128))
+    (500, 480, 112)
+    """
+    return sorted(size)[-2:][0]
+
+
+def boxes(grid: Sequence[int], lattice: Sequence[int], device: torch.device | None = None) -> Labels:
+    """Cells of a regular grid in any number of dimensions, for `usu.redistribute` of signals and volumes.
+
+    >>> boxes((2, 1, 2), (2, 1, 3)).labels().tolist()
+    [[[0, 1, 1]], [[2, 3, 3]]]
+    """
+    labels = torch.zeros((), dtype=torch.int64, device=device)
+    for cells, pixels in zip(grid, lattice, strict=True):
+        labels = labels[..., None] * cells + interval_of(pixels, cells, labels.device)
+    return Labels(labels, prod(grid), tuple(grid))
 
 
 def plain_share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition) -> Tensor:
@@ -250,9 +293,18 @@ def rank_within(cells: Partition, order: Tensor) -> Tensor:
 
 
 def partition_of(
-    coarse: Tensor, field: Tensor, cells: Array | None, name: str = "scores"
+    coarse: Tensor, field: Tensor, cells: Array | Labels | None, name: str = "scores"
 ) -> tuple[Partition, tuple[int, ...]]:
     """The cells of ``coarse`` on the lattice of ``field``, whose argument is ``name``; and its leading dimensions."""
+    if isinstance(cells, Labels):
+        grid = cells.grid or (len(cells.sizes),)
+        if coarse.shape[-len(grid) :] != grid or field.shape[-len(cells.lattice) :] != cells.lattice:
+            form, size = (" x ".join(map(str, shape)) for shape in (grid, cells.lattice))
+            raise ValueError(
+                f"`cells` must be those of `coarse` and `{name}`, which end with {form} and {size}; got "
+                f"{check.shape(coarse)} and {check.shape(field)}."
+            )
+        return cells, tuple(coarse.shape[: -len(grid)])
     if cells is None:
         if coarse.ndim < 2 or field.ndim < 2:
             raise ValueError(

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from usu import _checks as check
-from usu.operator.cells import grid_on, interval_of, partition_of
+from usu.operator.cells import Labels, grid_on, grid_size, interval_of, partition_of, side_of
 from usu.types import Array, ArrayT, NDArray
 
 Mode: TypeAlias = Literal["nearest", "bilinear", "bicubic", "lanczos3"]
@@ -31,11 +31,12 @@ def interpolate(coarse: ArrayT, size: Sequence[int], mode: Mode = "bilinear") ->
     """Read every pixel off the coarse map with a fixed kernel: Ã(x) = Σ_k K(x, k) · a_k.
 
     Args:
-        coarse: (..., h, w).
-        size: (H, W), not necessarily multiples of h and w. Smaller sizes are allowed: ``nearest`` then drops cells,
-            ``bilinear`` and ``bicubic`` sample without smoothing, ``lanczos3`` widens its kernel.
-        mode: ``"nearest"`` (the value of the pixel's cell, exactly), ``"bilinear"`` and ``"bicubic"`` (torch's, pixel
-            centres aligned) or ``"lanczos3"`` (Pillow's: windows cut at the border, weights that add up to one).
+        coarse: (..., h, w); (..., l) for a signal, (..., d, h, w) for a volume.
+        size: (H, W), (L,) or (D, H, W), not necessarily multiples. Smaller sizes are allowed: ``nearest`` then drops
+            cells, ``bilinear`` and ``bicubic`` sample without smoothing, ``lanczos3`` widens its kernel.
+        mode: ``"nearest"`` (the value of the pixel's cell, exactly), ``"bilinear"`` (linear along each dimension) and
+            ``"bicubic"`` (of pictures only; torch's, pixel centres aligned) or ``"lanczos3"`` (Pillow's: windows cut at
+            the border, weights that add up to one).
 
     Returns:
         (..., H, W) in the library, dtype and device of ``coarse``; differentiable.
@@ -50,30 +51,33 @@ def interpolate(coarse: ArrayT, size: Sequence[int], mode: Mode = "bilinear") ->
     tensor([[0., 1., 3., 4.]])
     """
     values = check.as_tensor("coarse", coarse)
-    if values.ndim < 2:
-        raise ValueError(f"`coarse` must have at least two dimensions, (..., h, w); got {check.shape(values)}.")
-    if not hasattr(size, "__len__") or len(size) != 2:
-        raise ValueError(f"`size` must be two whole numbers, (H, W); got {size!r}.")
-    height, width = (check.whole_number("size", n, least=1) for n in size)
+    if not hasattr(size, "__len__") or not 1 <= len(size) <= 3:
+        raise ValueError(f"`size` must be whole numbers, (H, W), (L,) or (D, H, W); got {size!r}.")
+    sides = tuple(check.whole_number("size", n, least=1) for n in size)
+    if values.ndim < len(sides):
+        raise ValueError(f"`coarse` must have at least the dimensions of `size` {sides}; got {check.shape(values)}.")
     check.choice("mode", mode, MODES)
+    if mode == "bicubic" and len(sides) != 2:
+        raise ValueError(f"`mode` must be 'nearest', 'bilinear' or 'lanczos3' for a `size` of {sides}; got 'bicubic'.")
     check.finite("coarse", values)
-    return check.like_input(coarse)(_resized(values, (height, width), mode))  # type: ignore[no-any-return]
+    return check.like_input(coarse)(_resized(values, sides, mode))  # type: ignore[no-any-return]
 
 
 def _resized(coarse: Tensor, size: Sequence[int], mode: Mode = "bilinear") -> Tensor:
     """`interpolate`, of values that are known to be right."""
     # half precision is for storage: positions and sums need more digits
-    values = coarse.to(torch.promote_types(coarse.dtype, torch.float32))
-    (h, w), (height, width), lead = values.shape[-2:], size, values.shape[:-2]
-    if mode == "nearest":
-        rows, columns = interval_of(height, h, values.device), interval_of(width, w, values.device)
-        found = values.index_select(-2, rows).index_select(-1, columns)
-    elif mode == "lanczos3":
-        found = lanczos_weights(height, h).to(values) @ values @ lanczos_weights(width, w).to(values).T
+    found = coarse.to(torch.promote_types(coarse.dtype, torch.float32))
+    grid, lead = found.shape[-len(size) :], found.shape[: -len(size)]
+    if mode in ("nearest", "lanczos3"):
+        for axis, (pixels, cells) in enumerate(zip(size, grid, strict=True), -len(size)):
+            if mode == "nearest":
+                found = found.index_select(axis, interval_of(pixels, cells, found.device))
+            else:
+                found = (found.movedim(axis, -1) @ lanczos_weights(pixels, cells).to(found).T).movedim(-1, axis)
     else:
-        stack = values.reshape(1, prod(lead), h, w)
-        found = functional.interpolate(stack, (height, width), mode=mode, align_corners=False)
-        found = found.reshape(*lead, height, width)
+        kernel = mode if mode == "bicubic" else {1: "linear", 2: "bilinear", 3: "trilinear"}[len(size)]
+        stack = found.reshape(1, prod(lead), *grid)
+        found = functional.interpolate(stack, size, mode=kernel, align_corners=False).reshape(*lead, *size)
     return found.to(coarse.dtype)
 
 
@@ -111,6 +115,15 @@ def size_of(picture: Array, coarse: Array) -> tuple[int, int]:
 RADII_PER_SIDE = 28
 
 
+def shrinkage(dims: int) -> float:
+    """Lengths chosen for pictures as lengths of a signal or a volume: by the side of one of 60 segments.
+
+    >>> [round(shrinkage(dims), 2) for dims in (1, 2, 3)]
+    [0.13, 1.0, 1.98]
+    """
+    return float(60 ** (1 / 2 - 1 / dims))
+
+
 def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, eps: float = 1e-3) -> ArrayT:
     """The bilinear map, made locally linear in the picture (He, Sun and Tang 2010): Ã = mean(a) · I + mean(b).
 
@@ -127,26 +140,29 @@ def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, 
         radius = max(1, round(max(size[0] / values.shape[-2], size[1] / values.shape[-1]) / 2))
     check.whole_number("radius", radius, least=1)
     check.positive_number("eps", eps)
-    return check.like_input(coarse)(_guided(values, guide, radius, eps))  # type: ignore[no-any-return]
+    result = guided(_resized(values.double(), size).reshape(-1, *size), guide, radius, eps)
+    return check.like_input(coarse)(result.reshape(*values.shape[:-2], *size))  # type: ignore[no-any-return]
 
 
-def _guided(values: Tensor, guide: Tensor, radius: int, eps: float = 1e-3) -> Tensor:
-    """`guided_filter` of checked values (..., h, w), along a guide (channels, H, W) in float64."""
-    size = guide.shape[-2:]
-    # float64: covariances are differences of nearly equal numbers
-    p = _resized(values.double(), size).reshape(-1, *size)
-    mean_i, mean_p = _box_mean(guide, radius), _box_mean(p, radius)  # (C, H, W), (B, H, W)
-    variance = _box_mean(guide[:, None] * guide, radius) - mean_i[:, None] * mean_i  # (C, C, H, W)
-    covariance = _box_mean(p[:, None] * guide, radius) - mean_p[:, None] * mean_i  # (B, C, H, W)
-    ridge = variance.permute(2, 3, 0, 1) + eps * torch.eye(len(guide), dtype=guide.dtype, device=guide.device)
-    slope = torch.linalg.solve(ridge, covariance.permute(2, 3, 1, 0)).permute(3, 2, 0, 1)
-    offset = mean_p - (slope * mean_i).sum(1)
-    result = (_box_mean(slope, radius) * guide).sum(1) + _box_mean(offset, radius)
-    return result.reshape(*values.shape[:-2], *size)
+def guided(p: Tensor, guide: Tensor, radius: int, eps: float = 1e-3) -> Tensor:
+    """Fields p (B, *size) made locally linear in a guide (channels, *size), in any number of dimensions.
+
+    In float64, because covariances are differences of nearly equal numbers.
+    """
+
+    def mean(field: Tensor) -> Tensor:
+        return _box_mean(field, radius, guide.ndim - 1)
+
+    mean_i, mean_p = mean(guide), mean(p)  # (C, *size), (B, *size)
+    variance = mean(guide[:, None] * guide) - mean_i[:, None] * mean_i  # (C, C, *size)
+    covariance = mean(p[:, None] * guide) - mean_p[:, None] * mean_i  # (B, C, *size)
+    ridge = variance.movedim((0, 1), (-2, -1)) + eps * torch.eye(len(guide), dtype=guide.dtype, device=guide.device)
+    slope = torch.linalg.solve(ridge, covariance.movedim((0, 1), (-1, -2))).movedim((-1, -2), (0, 1))
+    return (mean(slope) * guide).sum(1) + mean(mean_p - (slope * mean_i).sum(1))
 
 
 def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) -> Tensor:
-    """Scores (T, H, W) whose edges are the picture's: a guided filter, and each field back to [0, 1].
+    """Scores (T, *size) whose edges are those of a picture (*size, channels): a guided filter, back to [0, 1].
 
     ``stretch``: to all of [0, 1]; False only cuts off what the filter brought beyond.
 
@@ -158,9 +174,10 @@ def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) ->
     constant = flat.amin(1) == flat.amax(1)
     if bool(constant.all()):
         return scores
-    radius = max(1, round(min(scores.shape[-2:]) / RADII_PER_SIDE))
-    guide = torch.from_numpy(np.array(picture, dtype=np.float64, order="C")).to(scores.device).permute(2, 0, 1)
-    smooth = _guided(scores, guide, radius).to(scores.dtype).flatten(1)
+    size = scores.shape[1:]
+    radius = max(1, round(side_of(size) / RADII_PER_SIDE * shrinkage(len(size))))
+    guide = torch.from_numpy(np.array(picture, dtype=np.float64, order="C")).to(scores.device).movedim(-1, 0)
+    smooth = guided(scores.double(), guide, radius).to(scores.dtype).flatten(1)
     if not stretch:
         return smooth.clamp(0, 1).reshape(scores.shape)
     low, high = smooth.amin(1, keepdim=True).double(), smooth.amax(1, keepdim=True).double()
@@ -185,15 +202,15 @@ def guide_of(coarse: Array, picture: Array) -> tuple[Tensor, Tensor, tuple[int, 
     return values, (guide[None] if guide.ndim == 2 else guide.permute(2, 0, 1)).double(), size
 
 
-def _box_mean(field: Tensor, radius: int) -> Tensor:
-    """Mean over the part of each (2 · radius + 1)² window that lies in the lattice, from running sums."""
-    for dim in (-2, -1):
+def _box_mean(field: Tensor, radius: int, dims: int = 2) -> Tensor:
+    """Mean over the part of each window of 2 · radius + 1 to a side that lies in the lattice, from running sums."""
+    for dim in range(-dims, 0):
         n = field.shape[dim]
         i = torch.arange(n, device=field.device)
         low, high = (i - radius).clamp(min=0), (i + radius + 1).clamp(max=n)
         sums = torch.cat([torch.zeros_like(field.narrow(dim, 0, 1)), field.cumsum(dim)], dim)
-        count = (high - low).to(field.dtype)
-        field = (sums.index_select(dim, high) - sums.index_select(dim, low)) / (count[:, None] if dim == -2 else count)
+        count = (high - low).to(field.dtype).reshape(-1, *[1] * (-dim - 1))
+        field = (sums.index_select(dim, high) - sums.index_select(dim, low)) / count
     return field
 
 
@@ -220,36 +237,39 @@ def own_sign(pixel_map: ArrayT, coarse: Array) -> ArrayT:
     return check.like_input(pixel_map)((sign * pixels).clamp(min=0))  # type: ignore[no-any-return]
 
 
-def painted(coarse: Tensor, scores: Tensor, cells: Array | None) -> Tensor:
+def painted(coarse: Tensor, scores: Tensor, cells: Array | Labels | None) -> Tensor:
     """The coarse map on the pixels: smooth on a grid, flat on any other cells.
 
     >>> painted(torch.tensor([0.0, 4.0]), torch.zeros(4), torch.tensor([0, 0, 1, 1])).tolist()
     [0.0, 0.0, 4.0, 4.0]
     """
-    if cells is None:
-        return _resized(coarse, scores.shape[-2:])
+    size = grid_size(scores, cells)
+    if size is not None:
+        return _resized(coarse, size)
     partition, batch = partition_of(coarse, scores, cells)
     return partition.spread(coarse.reshape(-1, coarse.shape[-1])).reshape(*batch, *partition.lattice)
 
 
-def layered(smooth: Tensor, finer: Sequence[Tensor]) -> Tensor:
+def layered(smooth: Tensor, finer: Sequence[Tensor], dims: int = 2) -> Tensor:
     """What several layers agree on: p = b^½ · l₁ · l₂^½, each map (..., H, W) over its largest value plus a floor.
 
     The finer maps know only what speaks for the target; where the coarse one is negative it stands alone, negative.
+    ``dims``: of one map.
 
     >>> smooth, finer = torch.tensor([[0.97, 0.0]]).double(), torch.tensor([[0.97, 0.97]]).double()
     >>> layered(smooth, [finer]).log().round(decimals=2).tolist()  # ½ log 1.03 + log 1.03; ½ log 0.03 + log 1.03
     [[0.04, -1.72]]
     """
-    logs = OF_COARSE * _unit(smooth.abs()).log()
+    size = tuple(smooth.shape[-dims:])
+    logs = OF_COARSE * _unit(smooth.abs(), dims).log()
     alone = -logs.exp()
     for level, exponent in zip(finer, OF_FINER, strict=False):
-        logs = logs + exponent * _unit(_resized(level.to(smooth), smooth.shape[-2:]).clamp(min=0)).log()
+        logs = logs + exponent * _unit(_resized(level.to(smooth), size).clamp(min=0), dims).log()
     return torch.where(smooth < 0, alone, logs.exp())
 
 
-def _unit(values: Tensor) -> Tensor:
-    top = values.amax((-2, -1), keepdim=True)
+def _unit(values: Tensor, dims: int) -> Tensor:
+    top = values.amax(tuple(range(-dims, 0)), keepdim=True)
     return values / top.where(top > 0, 1) + FLOOR
 
 

@@ -28,7 +28,7 @@ _MILD_RATE = 64.0
 
 
 def redistribute(
-    coarse: ArrayT, scores: Array, *, cells: Array | None = None, temperature: float = 0.1,
+    coarse: ArrayT, scores: Array, *, cells: Array | Labels | None = None, temperature: float = 0.1,
     potential: Callable[[Any], Any] | None = None, budget: Budget = "cell", base: Array | None = None,
     signed: Literal["flip", "literal"] = "flip", coarse_is: Literal["density", "mass"] = "density",
     max_gain: float | None = None,
@@ -38,7 +38,8 @@ def redistribute(
     Args:
         coarse: (..., h, w) on a regular grid, or (..., K) with ``cells``: value k belongs to label k.
         scores: (..., H, W), or (..., *lattice) with ``cells``; in [0, 1]. Leading dimensions broadcast.
-        cells: integer labels 0..K-1, one per pixel of a lattice of any dimension; unused labels are empty cells.
+        cells: integer labels 0..K-1, one per pixel of a lattice of any dimension; unused labels are empty cells. For a
+            grid over a signal or a volume, `usu.operator.cells.boxes`.
         temperature: of the tensor potential; low concentrates, high approaches nearest-neighbour.
         potential: `usu.potentials` or any positive, increasing callable on [0, 1]; replaces the tensor potential.
         budget: how much a cell receives: ``"cell"`` its own mass, ``"iwmr"`` = `SoftIWMR()`,
@@ -71,7 +72,7 @@ def redistribute(
 
 
 def cell_budgets(
-    coarse: ArrayT, scores: Array, *, cells: Array | None = None, budget: Budget = "cell",
+    coarse: ArrayT, scores: Array, *, cells: Array | Labels | None = None, budget: Budget = "cell",
     signed: Literal["flip", "literal"] = "flip", coarse_is: Literal["density", "mass"] = "density",
 ) -> ArrayT:  # fmt: skip
     """The mass each cell receives under a budget, (..., K): what the cell sums of `redistribute` equal (D1-G).
@@ -107,7 +108,7 @@ class _Problem:
 
     @classmethod
     def checked(
-        cls, coarse: Array, scores: Array, cells: Array | None, budget: Budget, signed: str, coarse_is: str, *,
+        cls, coarse: Array, scores: Array, cells: Array | Labels | None, budget: Budget, signed: str, coarse_is: str, *,
         temperature: float = 1.0, potential: Callable[[Any], Any] | None = None, base: Array | None = None,
         max_gain: float | None = None,
     ) -> _Problem:  # fmt: skip

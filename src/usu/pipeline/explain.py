@@ -18,7 +18,7 @@ from usu._checks import as_numpy
 from usu.errors import UsuWarning
 from usu.forward import Progress, Target
 from usu.forward.digest import weights_digest
-from usu.inputs import displayable, each_of, pictured
+from usu.inputs import displayable, each_of, model_of, pictured
 from usu.models import resolve_target
 from usu.models.libraries import known
 from usu.pipeline.run import upsample
@@ -56,7 +56,7 @@ def explain(
         model: an ``nn.Module`` (sources need gradients); what `usu.models.load` returned; a
             ``transformers.pipeline("image-classification")``; any callable if ``source`` is a map of your own.
         image: what the model takes, (C, H, W) or (1, C, H, W); or a path, a Pillow image or an array (H, W, 3), which
-            is prepared as the model says, or ``prepare``.
+            is prepared as the model says, or ``prepare``. Signals (C, L) and volumes (C, D, H, W): as in `upsample`.
         target: class index or name, several of them, a callable on the output, or None for the model's top class.
         source: ``"gradcam"``, ``"hirescam"``, ``"layercam"``, ``"attention_rollout"`` or ``"gradient_attention"``; or a
             coarse map (h, w) made elsewhere.
@@ -149,7 +149,7 @@ def explain_many(
     >>> [found.evaluations for found in explain_many(net, torch.rand(2, 1, 9, 9), evaluations=8)]
     [8, 8]
     """
-    pictures, count = each_of(images)
+    pictures, count = each_of(images, model_of(model))
     told = line_of(progress, what="pictures")
     for done, image in enumerate(pictures):
         told(done, count)
@@ -238,13 +238,17 @@ def coarse_of(
     """The source's maps, or the map that was handed in as one."""
     if not isinstance(source, str):
         values = check.as_tensor("source", source)
-        if values.ndim != 2:
-            raise ValueError(f"`source` must be one coarse map, h x w; got {check.shape(values)}.")
+        if values.ndim != images.ndim - 2:
+            raise ValueError(
+                f"`source` must be one coarse map, {('l', 'h x w', 'd x h x w')[images.ndim - 3]}; got "
+                f"{check.shape(values)}."
+            )
         if top is not None:
             raise ValueError(f"`top` must be None for a map of your own; got {top}. Name the classes with `target`.")
         several = [target] if isinstance(target, int) else target if isinstance(target, list) else None
         known_targets = None if several is None else tuple(several)
-        return CoarseMap(values[None].repeat(len(several or [0]), 1, 1), "", "made elsewhere", known_targets, 0)
+        every = torch.stack([values] * len(several or [0]))
+        return CoarseMap(every, "", "made elsewhere", known_targets, 0)
     if isinstance(target, list) and source not in LAYER_SOURCES:
         return _joined([coarse_map(source, model, images, one, layer=layer, finer=finer) for one in target])
     return coarse_map(source, model, images, target, top=top, layer=layer, finer=finer)

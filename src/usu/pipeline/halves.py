@@ -8,18 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_avg_pool2d, interpolate
+from torch.nn import functional
 
 from usu.forward import Engine, Progress
 from usu.inputs import Input
 from usu.operator.budgets import SoftPrior
-from usu.operator.cells import partition_of
-from usu.operator.interpolate import follow_picture, layered, painted, with_trace
+from usu.operator.cells import Labels, boxes, grid_size, inner_dims, partition_of
+from usu.operator.interpolate import follow_picture, interpolate, layered, painted, with_trace
 from usu.operator.redistribute import cell_budgets, redistribute
 from usu.refine.loop import StopReason, refine, share_of_largest, unit_scale
 from usu.score.bayesian import Effects
@@ -29,10 +29,13 @@ from usu.segment.hierarchy import split
 from usu.settings import Settings
 from usu.types import Array, NDArray
 
+#: Labels of the cells, or a grid over a signal or a volume; None: a grid over a picture.
+Cells: TypeAlias = Array | Labels | None
 #: A logarithmic scale begins at about one part in so many of the largest effect.
 DECADES = 100.0
-#: Maps that are drawn, and the longest side they are drawn at: the top 5 % of a map do not need every pixel.
-_DRAWS, _SIDE = 12, 64
+#: Maps that are drawn, and the longest side they are drawn at, in 1, 2 and 3 dimensions: the top 5 % of a map do not
+#: need every pixel.
+_DRAWS, _SIDES = 12, (4096, 64, 32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +89,11 @@ def scores_of(
         enough: for ``evaluations="auto"``: do these effects of segments (labels) suffice?
         progress: called with the evaluations done and to do; True ends scores that have a posterior.
     """
-    size = tuple(given.image.shape[-2:])
     evidence = None
     if settings.fit == "posterior" and settings.base is not None and not everywhere:
-        blank = torch.zeros(size, dtype=given.coarse.dtype, device=given.coarse.device)
+        blank = torch.zeros(given.size, dtype=given.coarse.dtype, device=given.coarse.device)
         evidence = base_of(given.coarse, blank, settings, cells=given.cells, finer=finer)
-        evidence = None if evidence is None else evidence.detach().clamp(min=0).reshape(-1, *size)
+        evidence = None if evidence is None else evidence.detach().clamp(min=0).reshape(-1, *given.size)
     # where nothing reaches beyond a cell, D4 says which segments can change the result
     reaching = settings.trace > 0 or settings.edges == "picture" or settings.budget != "cell"
     scorer = Scorer(
@@ -104,7 +106,7 @@ def scores_of(
     def cut(labels: NDArray, which: NDArray, limit: int | None) -> NDArray:
         return split(labels, which, given.picture, settings.segmenter, settings.children, limit=limit)
 
-    first = np.zeros(size, np.int64) if unscored else settings.segmenter(given.picture, settings.parts)
+    first = np.zeros(given.size, np.int64) if unscored else settings.segmenter(given.picture, settings.parts)
     refined = refine(scorer, cut, first, settings, scorer.affordable)
     reason = refined.stop_reason
     if given.empty and not everywhere:
@@ -131,7 +133,7 @@ def field_of(scores: Tensor, picture: NDArray, settings: Settings) -> Tensor:
 
 
 def map_of(
-    coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Array | None = None, finer: Sequence[Tensor] = ()
+    coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Cells = None, finer: Sequence[Tensor] = ()
 ) -> Tensor:
     """The second half: `usu.redistribute` as the settings have it, with the base measure they name.
 
@@ -140,26 +142,24 @@ def map_of(
     """
     base = base_of(coarse, scores, settings, cells=cells, finer=finer)
     return redistribute(
-        with_trace(coarse, settings.trace, 2 if cells is None else 1), scores, cells=cells,
+        with_trace(coarse, settings.trace, inner_dims(cells)), scores, cells=cells,
         temperature=settings.temperature, potential=settings.potential, budget=settings.budget, base=base,
         signed=settings.signed, max_gain=settings.max_gain,
     )  # fmt: skip
 
 
 def base_of(
-    coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Array | None = None, finer: Sequence[Tensor] = ()
+    coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Cells = None, finer: Sequence[Tensor] = ()
 ) -> Tensor | None:
     """The base measure that the settings name, on the pixels of ``scores``."""
-    if settings.base is None or (settings.base == "bilinear" and cells is not None):
+    if settings.base is None or (settings.base == "bilinear" and grid_size(scores, cells) is None):
         return None
     base = painted(coarse, scores, cells)
-    base = layered(base, finer) if settings.base == "layers" else base
+    base = layered(base, finer, 2 if cells is None else cells.ndim) if settings.base == "layers" else base
     return base if isinstance(settings.budget, SoftPrior) else base.abs()
 
 
-def mass_error_of(
-    result: Tensor, coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Array | None = None
-) -> float:
+def mass_error_of(result: Tensor, coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Cells = None) -> float:
     """Largest relative error of what the budget promises; a cell of no mass is measured against the mean mass.
 
     A total is measured against the mass of both signs, because they may cancel.
@@ -186,7 +186,7 @@ def finer_of(given: Input, asked: Engine, settings: Settings) -> tuple[Engine, t
         return asked, ()
     alone = settings.scoring == "none"
     if given.finer is not None and (given.finer or not alone):
-        lead = 1 + int(given.several and given.finer[0].ndim > 2) if given.finer else 0
+        lead = 1 + int(given.several and given.finer[0].ndim > len(given.size)) if given.finer else 0
         return asked, tuple(level if lead > 1 else level[None] for level in given.finer)
     if given.finer is None and not given.empty:
         from usu.sources.finer import finer_maps, module_of
@@ -266,8 +266,7 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
         raise ValueError("`scored` must have a posterior; got scores without.")
     stability = expected_stability(effects, labels, given, settings, finer)
     spread = _maps(effects.draws(_DRAWS), labels, given, settings, finer).std(0)
-    size = (int(given.image.shape[-2]), int(given.image.shape[-1]))
-    stderr = interpolate(spread[:, None], size, mode="bilinear", align_corners=False)[:, 0].to(given.coarse.dtype)
+    stderr = interpolate(spread, given.size).to(given.coarse.dtype)
     outlook = []
     if stability < settings.stability:
         for times in (2, 4, 8):
@@ -281,13 +280,19 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
 
 def _maps(effects: Tensor, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor]) -> Tensor:
     """Effects (n, T, P) as maps (n, T, h, w), small enough to be quick."""
-    step = -(-max(labels.shape) // _SIDE)
-    small = labels[::step, ::step]
+    step = -(-max(labels.shape) // _SIDES[labels.ndim - 1])
+    some = (slice(None, None, step),) * labels.ndim
+    small = labels[some]
     shown = torch.from_numpy(np.ascontiguousarray(given.picture)).double().movedim(-1, 0)
-    picture = adaptive_avg_pool2d(shown, small.shape).movedim(0, -1).clamp(0, 1).numpy()
+    pool: Any = getattr(functional, f"adaptive_avg_pool{labels.ndim}d")
+    picture = pool(shown, small.shape).movedim(0, -1).clamp(0, 1).numpy()
     field = segment_scores(effects, labels, settings)[..., torch.from_numpy(np.ascontiguousarray(small))]
     field = field_of(field.flatten(0, 1), picture, settings).reshape(field.shape)
-    cells = None if given.cells is None else given.cells[::step, ::step]
+    cells = given.cells
+    if isinstance(cells, Labels):  # the boxes of a signal or a volume
+        cells = boxes(cells.grid or (), small.shape)
+    elif cells is not None:
+        cells = cells[some]
     coarse = maps_of(given).cpu().double()
     return map_of(coarse, field, settings, cells=cells, finer=[level.cpu() for level in finer])
 
@@ -303,5 +308,4 @@ def segment_scores(effects: Tensor, labels: NDArray, settings: Settings) -> Tens
 
 def maps_of(given: Input) -> Tensor:
     """The coarse maps, (n, h, w) or, with cells, (n, K)."""
-    inner = 1 if given.cells is not None else 2
-    return given.coarse.detach().reshape(-1, *given.coarse.shape[-inner:])
+    return given.coarse.detach().reshape(-1, *given.coarse.shape[-inner_dims(given.cells) :])

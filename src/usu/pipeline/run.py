@@ -54,7 +54,9 @@ def upsample(
     Args:
         coarse: (h, w) for one picture; (T, h, w) for several targets; a leading B for a batch; or what a source such
             as `usu.gradcam` returned. With ``cells``, (..., K) instead of (..., h, w).
-        image: what the model takes, (C, H, W) or (B, C, H, W).
+        image: what the model takes, (C, H, W) or (B, C, H, W). A signal is (C, L), a volume or a video (C, D, H, W),
+            with ``coarse`` (l,) and (d, h, w); where a batch of one and a single other have as many dimensions, the
+            model's first convolution decides, and without one it is a picture.
         model: an ``nn.Module`` or any callable batch -> logits; left exactly as it was found.
         target: class index; several for one picture; one (or several) per picture of a batch; a callable on the
             output; None for the model's top class.
@@ -84,7 +86,8 @@ def upsample(
     (32, 16, True)
     """
     settings = settings_of(preset, evaluations=evaluations, seed=seed, engine=engine)
-    call, asked = call_of(coarse, image, target, picture=picture, cells=cells, finer=finer), model_of(model)
+    asked = model_of(model)
+    call = call_of(coarse, image, target, model=asked, picture=picture, cells=cells, finer=finer)
     engines = [
         engine_of(asked, given.target, link=_link(given, settings), limit=settings.limit) for given in call.inputs
     ]

@@ -17,6 +17,7 @@ from usu import _checks as check
 from usu._checks import as_numpy
 from usu.errors import MissingExtraError
 from usu.operator.interpolate import interpolate
+from usu.plot.lattices import curves, sliced, together
 from usu.plot.panels import OPACITY, QUANTILE, SCORE_SCALE, Panel, blank, figure, overlay, png, scale_of, shares, show
 from usu.types import Array, NDArray
 
@@ -53,8 +54,9 @@ def overlays(
     """
     from PIL import Image
 
-    tiles, _ = _tiles(result.panels(), colormap, opacity, quantile)
-    return Image.fromarray(tiles[0] if len(tiles) == 1 else _beside(tiles))
+    panels = sliced(result.panels())
+    tiles, _ = _tiles(panels, colormap, opacity, quantile)
+    return Image.fromarray(tiles[0] if len(tiles) == 1 else together(tiles, panels))
 
 
 def plot(
@@ -73,51 +75,60 @@ def plot(
     """
     check.choice("kind", kind, get_args(Kind))
     title, panels = result.title, result.panels()
-    if kind in ("overlay", "panel"):
-        tiles, scale = _tiles(panels, colormap, opacity, quantile)
-        if kind == "panel" and panels[0].picture is not None:
-            tiles = [_rgb(panels[0].picture), *tiles]
-    else:
-        fields, scale = _beside_the_map(result, kind, quantile)
-        scale = replace(scale, colormap=colormap or scale.colormap)
-        tiles, title = [_rgb(scale.colours(field)) for field in fields], f"{kind} of {title}"
+    if kind in ("scores", "stderr"):
+        fields, own = _beside_the_map(result, kind, quantile)
+        own = replace(own, colormap=colormap or own.colormap)
+        panels = [Panel(panel.title, field, scale=own) for panel, field in zip(panels, fields, strict=True)]
+        title = f"{kind} of {title}"
+    panels = sliced(panels)
+    tiles, scale = _tiles(panels, colormap, opacity, quantile)
+    if kind == "panel" and panels[0].picture is not None and not panels[0].is_signal:
+        tiles = [_rgb(panels[0].picture), *tiles]
     if ax is None:
         try:
             from matplotlib import pyplot
         except ImportError:
             raise MissingExtraError("matplotlib", "plot", "Drawing a figure") from None
         ax = pyplot.subplots(layout="constrained")[1]
+    note = "; ".join(filter(None, (result.facts, panels[0].note)))
+    if panels[0].is_signal:
+        return show(ax, Panel(title, panels[0].field, note=note), scale, signals=panels)
     # the pixels are coloured already: the panel adds title and bar
-    return show(ax, Panel(title, picture=_beside(tiles) / 255, note=result.facts), scale)
+    return show(ax, Panel(title, picture=together(tiles, panels) / 255, note=note), scale)
 
 
 def _beside_the_map(result: Any, kind: str, quantile: float) -> tuple[list[NDArray], Scale]:
     """Scores, or standard errors in the unit of the map; they have no picture."""
     if kind == "scores":
-        return list(flat(result.scores)), SCORE_SCALE
+        return list(flat(result.scores, result.dims)), SCORE_SCALE
     if result.stderr is None:
         raise ValueError(
             "`kind` must be 'overlay', 'panel' or 'scores', because these scores have no posterior; got 'stderr'."
         )
-    fields = [shares(*pair) for pair in zip(flat(result.stderr), flat(result.pixel_map), strict=True)]
+    both = (flat(values, result.dims) for values in (result.stderr, result.pixel_map))
+    fields = [shares(*pair) for pair in zip(*both, strict=True)]
     return fields, replace(scale_of(fields, quantile=quantile), label="standard error (1× = average pixel's evidence)")
 
 
 def small_panel(result: Result) -> bytes:
     """Picture and overlays side by side, as a PNG file for a notebook."""
-    aspects = [panel.shape[1] / panel.shape[0] for panel in result.panels()]
-    wide = sum(aspects) + aspects[0]
-    canvas = blank((min(3.2 * wide, 12) + 0.8, 3.2 * min(1.0, 12 / (3.2 * wide)) + 0.7))
+    panels = result.panels()
+    rows = len(panels) + 1
+    if panels[0].is_signal and panels[0].picture is not None:
+        rows = 1 + len(panels) * panels[0].picture.shape[1]
+    wide = rows * panels[0].shape[1] / panels[0].shape[0]
+    size = (min(3.2 * wide, 12) + 0.8, 3.2 * min(1.0, 12 / (3.2 * wide)) + 0.7)
+    canvas = blank(size if panels[0].field is None or panels[0].field.ndim == 2 else (9.0, 0.9 + 1.2 * rows))
     plot(result, canvas.add_subplot(), "panel")
     return png(canvas)
 
 
 def html(result: Result, remarks: Sequence[str] = ()) -> str:
     """Picture and overlays with a colour bar, and lines below; text in the colours of the notebook's theme."""
-    panels = result.panels()
+    panels = sliced(result.panels())
     tiles, scale = _tiles(panels, None, OPACITY, QUANTILE)
     pictures = [(tile, panel.title if len(panels) > 1 else "") for tile, panel in zip(tiles, panels, strict=True)]
-    if panels[0].picture is not None:
+    if panels[0].picture is not None and not panels[0].is_signal:
         pictures.insert(0, (_rgb(panels[0].picture), ""))
     images = "".join(
         f'<div style="text-align:center"><img src="{_data(tile)}" style="max-height:{_SMALL}px" '
@@ -129,7 +140,7 @@ def html(result: Result, remarks: Sequence[str] = ()) -> str:
         f'<div style="font-size:75%;line-height:1.2">{scale.high:.2g}{scale.times}<br><img src="{_data(_rgb(ramp))}" '
         f'style="height:120px;width:12px" alt="colours"><br>{scale.low:.2g}{scale.times if scale.low else ""}</div>'
     )
-    lines = [result.facts, *remarks, f"Colours: {scale.label}."]
+    lines = [result.facts, *filter(None, [panels[0].note]), *remarks, f"Colours: {scale.label}."]
     text = "".join(f'<div style="font-size:85%">{escape(line)}</div>' for line in lines)
     return (
         f'<div><div style="font-weight:bold">{escape(result.title)}</div>'
@@ -141,15 +152,16 @@ def animation(explanation: Explanation, path: str | Path) -> Path:
     """A GIF from the coarse map over the bilinear one to the pixel map; over what the model sees, on one scale."""
     from PIL import Image
 
-    picture, coarse = explanation.picture, first(explanation.coarse)
-    size = (picture.shape[0], picture.shape[1])
-    maps = [*(interpolate(coarse, size, mode) for mode in ("nearest", "bilinear")), explanation.first_map]
+    sharp = explanation.first_map
+    coarse = first(explanation.coarse, sharp.ndim)
+    maps = [*(interpolate(coarse, sharp.shape, mode) for mode in ("nearest", "bilinear")), sharp]
     steps = [shares(field) for field in maps]
     scale = scale_of(steps)
     fields = [steps[0]] * (_FRAMES // 2)
     for before, after in pairwise(steps):
         fields += [before + (after - before) * step / _FRAMES for step in range(1, _FRAMES + 1)]
-    frames = [Image.fromarray(overlay(picture, field, scale=scale)) for field in fields]
+    panels = sliced([Panel("", field, explanation.picture, scale=scale) for field in fields], sharp)
+    frames = [Image.fromarray(tile) for tile in _tiles(panels, None, OPACITY, QUANTILE)[0]]
     times = [_EACH] * (len(frames) - 1) + [_LAST]
     frames[0].save(path, format="GIF", save_all=True, append_images=frames[1:], duration=times, loop=0)
     return Path(path)
@@ -159,27 +171,26 @@ def _tiles(
     panels: Sequence[Panel], colormap: str | None, opacity: float, quantile: float
 ) -> tuple[list[NDArray], Scale]:
     """Every map in colour, and the scale they share; one without a picture is drawn alone."""
-    fields = [shares(panel.field) for panel in panels if panel.field is not None]
-    scale = scale_of(fields, quantile=quantile, colormap=colormap)
-    tiles = [
-        _rgb(scale.colours(field))
-        if panel.picture is None or panel.field is None
-        else overlay(panel.picture, panel.field, scale=scale, opacity=opacity)
-        for panel, field in zip(panels, fields, strict=True)
-    ]
+    fields = [panel.values for panel in panels if panel.values is not None]
+    scale = panels[0].scale or scale_of(fields, quantile=quantile, colormap=colormap)
+    tiles = []
+    for panel, field in zip(panels, fields, strict=True):
+        if panel.is_signal:
+            tiles.append(_drawn(panel, field, scale))
+        elif panel.picture is None or panel.field is None:
+            tiles.append(_rgb(scale.colours(field)))
+        else:
+            tiles.append(overlay(panel.picture, panel.field, scale=scale, opacity=opacity, of=panel.of))
     return tiles, scale
 
 
-def _beside(tiles: Sequence[NDArray]) -> NDArray:
-    """Images in a row, H x W x 4 in bytes, with a transparent gap between them."""
-    height = max(len(tile) for tile in tiles)
-    gap = np.zeros((height, max(2, tiles[0].shape[1] // 50), 4), dtype=np.uint8)
-    row = [gap]
-    for tile in tiles:
-        whole = np.zeros((height, tile.shape[1], 4), dtype=np.uint8)
-        whole[: len(tile), :, :3], whole[: len(tile), :, 3] = tile, 255
-        row += [whole, gap]
-    return np.concatenate(row[1:-1], 1)
+def _drawn(panel: Panel, field: NDArray, scale: Scale) -> NDArray:
+    """A signal as pixels."""
+    canvas = blank((8, 0.7 + 1.1 * (1 if panel.picture is None else panel.picture.shape[1])))
+    curves(canvas.add_subplot(), [panel], [field], scale, None)
+    canvas.canvas.draw()
+    pixels: NDArray = np.asarray(canvas.canvas.buffer_rgba())[..., :3].copy()
+    return pixels
 
 
 def _rgb(unit: NDArray) -> NDArray:
@@ -197,15 +208,15 @@ def _data(pixels: NDArray) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def flat(values: Array) -> NDArray:
-    """Maps (..., H, W) as (n, H, W)."""
+def flat(values: Array, dims: int) -> NDArray:
+    """Maps (..., *size) as (n, *size)."""
     plain = as_numpy(values)
-    return plain.reshape(-1, *plain.shape[-2:])
+    return plain.reshape(-1, *plain.shape[-dims:])
 
 
-def first(maps: NDArray) -> NDArray:
+def first(maps: NDArray, dims: int) -> NDArray:
     """Of one map, or one for each target, the first."""
-    return maps if maps.ndim == 2 else maps[0]
+    return maps if maps.ndim == dims else maps[0]
 
 
 def comparison(
@@ -238,14 +249,17 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Any:
     if explanation.instead is not None:
         heading += f"\nNo evidence for the target; shown instead: {explanation.instead}"
     if len(explanation.labels) > 1:
-        return figure(_classes(explanation), columns=len(explanation.labels) + 1, heading=heading, dark=dark)
-    coarse = first(explanation.coarse)
+        columns = len(explanation.labels) + 1 if picture.ndim == 3 else 1
+        return figure(_classes(explanation), columns=columns, heading=heading, dark=dark)
+    sharp = explanation.first_map
+    coarse = first(explanation.coarse, sharp.ndim)
+    shown = coarse if sharp.ndim == 2 else interpolate(coarse, sharp.shape, "nearest")
     layer = f", layer {explanation.source.layer}" if explanation.source.layer else ""
     panels = [
-        Panel("what the model sees", picture=picture, note=_size(picture)),
-        Panel("coarse map", coarse, note=f"{explanation.source_name}{layer}, {_size(coarse)}"),
-        Panel("bilinear", interpolate(coarse, (picture.shape[0], picture.shape[1]), "bilinear"), picture),
-        Panel("USU", explanation.first_map, picture, f"mass error {result.mass_error:.0e}"),
+        Panel("what the model sees", picture=picture, note=_size(sharp)),
+        Panel("coarse map", shown, note=f"{explanation.source_name}{layer}, {_size(coarse)}"),
+        Panel("bilinear", interpolate(coarse, sharp.shape, "bilinear"), picture),
+        Panel("USU", sharp, picture, f"mass error {result.mass_error:.0e}"),
     ]
     for depth, (labels, field) in enumerate(zip(result.segments, result.depth_scores, strict=True)):
         panels += [
@@ -253,25 +267,30 @@ def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Any:
             Panel(f"scores, depth {depth}", as_numpy(field)[0], scale=SCORE_SCALE),
         ]
     if result.stderr is not None:
-        unit = shares(first(result.stderr), explanation.first_map)
+        unit = shares(first(result.stderr, sharp.ndim), sharp)
         panels.append(Panel("standard error", unit, scale=scale_of([unit])))
-    return figure(panels, columns=3 if len(panels) == 6 else 4, heading=heading, dark=dark)
+    columns = 1 if sharp.ndim != 2 else 3 if len(panels) == 6 else 4
+    return figure(sliced(panels, sharp), columns=columns, heading=heading, dark=dark)
 
 
 def _classes(explanation: Explanation) -> list[Panel]:
     """The picture and every class's map; below, its last segments and every class's coarse map."""
     picture, labels = explanation.picture, explanation.segments[-1]
     maps, coarse = explanation.pixel_map, explanation.coarse
-    return [
+    dims = picture.ndim - 1
+    coarse = coarse if coarse.ndim > dims else coarse[None]
+    shown = coarse if dims == 2 else interpolate(coarse, maps.shape[1:], "nearest")
+    panels = [
         Panel("what the model sees", picture=picture),
         *(Panel(name, field, picture) for name, field in zip(explanation.names, maps, strict=True)),
         Panel("segments", picture=picture, labels=labels, note=f"{labels.max() + 1} segments"),
-        *(Panel("coarse map", field, note=_size(field)) for field in coarse),
+        *(Panel("coarse map", field, note=_size(coarse[0])) for field in shown),
     ]
+    return sliced(panels, np.abs(maps).sum(0))
 
 
 def _size(field: NDArray) -> str:
-    return f"{field.shape[0]} x {field.shape[1]}"
+    return " x ".join(map(str, field.shape))
 
 
 def effects(comparisons: Sequence[Comparison]) -> Any:

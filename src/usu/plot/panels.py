@@ -12,6 +12,7 @@ import numpy as np
 
 from usu import _checks as check
 from usu.errors import MissingExtraError
+from usu.plot.lattices import curves
 from usu.types import NDArray
 
 #: Perceptually uniform and readable without colour vision: sequential for maps of one sign, diverging for two; and for
@@ -31,6 +32,8 @@ _DIMMED = 0.7
 _LIGHT, _DARK = ("#000000", "#ffffff"), ("#e8e8e8", "#121212")
 #: Inches: a panel's width, and the text above and below it.
 _WIDTH, _TEXT = 3.0, 0.62
+#: Panels flatter than this, signals and the slices of volumes, are so many times as wide.
+_FLAT, _WIDE = 0.25, 2.6
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def overlay(
     colormap: str | None = None,
     opacity: float = OPACITY,
     quantile: float = QUANTILE,
+    of: NDArray | None = None,
 ) -> NDArray:
     """The map over the picture, H x W x 3 in bytes: the stronger the map, the less of the picture shows through.
 
@@ -116,12 +120,13 @@ def overlay(
         colormap: a name that matplotlib knows, and
         quantile: of the map's values, at which the colours end.
         opacity: how much of the picture the strongest colour hides.
+        of: the whole of which the map is a part; see `shares`.
 
     Guarantees:
         A pixel of value zero is the picture's own.
     """
     check.real_number("opacity", opacity, least=0, most=1)
-    own = shares(field)
+    own = shares(field, of)
     scale = scale or scale_of([own], quantile=quantile, colormap=colormap)
     cover: Any = opacity * scale.strength(own)[..., None] ** _RISE
     mixed = picture * (1 - cover) + scale.colours(own) * cover
@@ -140,12 +145,24 @@ class Panel:
     #: None: the scale that all such panels of a figure share, in the unit of the map's average pixel.
     scale: Scale | None = None
     labels: NDArray | None = None
+    #: The whole volume, where the map is slices of it.
+    of: NDArray | None = None
+
+    @property
+    def is_signal(self) -> bool:
+        """Whether it is a signal, with a picture L x channels."""
+        return self.field.ndim == 1 if self.field is not None else self.picture is not None and self.picture.ndim == 2
+
+    @property
+    def values(self) -> NDArray | None:
+        """The map in the unit of its scale."""
+        return self.field if self.field is None or self.scale is not None else shares(self.field, self.of)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Height and width of what is shown."""
         shown = self.picture if self.picture is not None else self.field
-        return (1, 1) if shown is None else (shown.shape[0], shown.shape[1])
+        return (1, 5) if self.is_signal else (1, 1) if shown is None else (shown.shape[0], shown.shape[1])
 
 
 def figure(panels: Sequence[Panel], *, columns: int = 4, heading: str = "", dark: bool = False) -> Any:
@@ -155,9 +172,10 @@ def figure(panels: Sequence[Panel], *, columns: int = 4, heading: str = "", dark
     tallest = max(panel.shape[0] / panel.shape[1] for panel in panels)
     ink, paper = _DARK if dark else _LIGHT
     lines = heading.count("\n") + 1 if heading else 0
-    size = (_WIDTH * columns + 0.6, (0.9 * _WIDTH * min(tallest, 1.5) + _TEXT) * rows + 0.2 * lines)
+    width = _WIDTH * (1 if tallest > _FLAT else _WIDE)
+    size = (width * columns + 0.6, (0.9 * width * min(tallest, 1.5) + _TEXT) * rows + 0.2 * lines)
     canvas = blank(size, paper)
-    together = scale_of([shares(p.field) for p in panels if p.field is not None and p.scale is None])
+    together = scale_of([p.values for p in panels if p.values is not None and p.scale is None])
     scales = [(p.scale or together) if p.field is not None else None for p in panels]
     for index, (panel, scale) in enumerate(zip(panels, scales, strict=True)):
         following = scales[index + 1] if (index + 1) % columns and index + 1 < len(panels) else None
@@ -176,17 +194,27 @@ def png(canvas: Any) -> bytes:
     return file.getvalue()
 
 
-def show(axes: Any, panel: Panel, scale: Scale | None, *, bar: bool = True, ink: str | None = None) -> Any:
+def show(
+    axes: Any,
+    panel: Panel,
+    scale: Scale | None,
+    *,
+    bar: bool = True,
+    ink: str | None = None,
+    signals: Sequence[Panel] = (),
+) -> Any:
     """Draw a panel on axes, which may be a caller's own; ``ink`` None keeps the colours of the caller's style.
 
-    A scale that is not the panel's own is one of `shares`.
+    A scale that is not the panel's own is one of `shares`. ``signals``: are drawn in its place.
     """
     style: dict[str, Any] = {} if ink is None else {"color": ink}
     axes.set_title(panel.title, fontsize=9, parse_math=False, **style)
-    axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    wide, notes = panel.shape[1] > 1.6 * panel.shape[0], [panel.note] if panel.note else []
+    signals = [panel] if panel.is_signal and not signals else signals
+    if not signals:
+        axes.set(xticks=[], yticks=[])
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+    wide, notes = panel.shape[1] > 1.6 * panel.shape[0], ["sample"] * bool(signals) + [panel.note] * bool(panel.note)
     if scale is not None and bar:
         colour_bar = _bar(axes, scale, panel.shape, ticks=2 if wide else 4, ink=ink)
         if wide:  # beside such a picture there is no room for it
@@ -195,14 +223,17 @@ def show(axes: Any, panel: Panel, scale: Scale | None, *, bar: bool = True, ink:
             colour_bar.set_label(scale.label, fontsize=7, **style)
     if notes:
         axes.set_xlabel("\n".join(notes), fontsize=7, parse_math=False, **style)
-    if panel.field is None or scale is None:
+    if signals:
+        nothing = np.zeros(len(signals[0].picture) if signals[0].picture is not None else 0)
+        curves(axes, signals, [nothing if one.values is None else one.values for one in signals], scale, ink)
+        return axes
+    if panel.field is None or panel.values is None or scale is None:
         if panel.picture is not None:
             axes.imshow(np.clip(panel.picture, 0, 1))
     elif panel.picture is None:
-        shown = panel.field if panel.scale is not None else shares(panel.field)
-        axes.imshow(scale.colours(shown), interpolation="nearest")
+        axes.imshow(scale.colours(panel.values), interpolation="nearest")
     else:
-        axes.imshow(overlay(panel.picture, panel.field, scale=scale))
+        axes.imshow(overlay(panel.picture, panel.field, scale=scale, of=panel.of))
     if panel.labels is not None:
         borders = np.zeros((*panel.labels.shape, 4))
         borders[:-1][np.diff(panel.labels, axis=0) != 0] = (1, 0.85, 0.2, 1)

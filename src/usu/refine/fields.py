@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import max_pool2d, pad
+from torch.nn import functional
 
 from usu import _checks as check
 from usu.types import Array, ArrayT
@@ -36,11 +36,20 @@ def heterogeneity(scores: ArrayT, kind: Literal["range", "diagonal"] = "range") 
     if field.ndim < 2:
         raise ValueError(f"`scores` must be (..., H, W); got {check.shape(field)}.")
     check.finite("scores", field)
-    flat = field.reshape(-1, 1, *field.shape[-2:])
+    flat = field.reshape(-1, *field.shape[-2:])
+    return check.like_input(scores)(h_map(flat, kind).reshape(field.shape))  # type: ignore[no-any-return]
+
+
+def h_map(fields: Tensor, kind: str) -> Tensor:
+    """`heterogeneity` of fields (n, *size) in any number of dimensions: mixed along all of them, or their range.
+
+    >>> h_map(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), "diagonal").abs().tolist()
+    [[0.0, 1.0, 1.0, 0.0]]
+    """
+    dims, flat = fields.ndim - 1, fields[:, None]
     if flat.dtype in (torch.float16, torch.bfloat16):
         flat = flat.float()
-    h = _diagonal(flat) if kind == "diagonal" else _range(flat)
-    return check.like_input(scores)(h.reshape(field.shape))  # type: ignore[no-any-return]
+    return (_diagonal(flat, dims) if kind == "diagonal" else _range(flat, dims))[:, 0]
 
 
 def boundary_segments(h: Array, segments: ArrayT, threshold: float) -> ArrayT:
@@ -64,20 +73,24 @@ def boundary_segments(h: Array, segments: ArrayT, threshold: float) -> ArrayT:
 def strengths(h: Array, segments: Array) -> Tensor:
     """The maximum of |H| over each segment, as a 1-D tensor indexed by label (0 for a label that is not used)."""
     field = check.as_tensor("h", h).detach()
-    labels = check.labels("segments", segments, size=field.shape[-2:])
+    labels = check.labels("segments", segments, size=field.shape[-segments.ndim :])
     strongest = field.abs().reshape(-1, *labels.shape).amax(0).flatten()
     result = strongest.new_zeros(int(labels.max()) + 1)
     return result.scatter_reduce_(0, labels.flatten().to(field.device), strongest, "amax")
 
 
-def _diagonal(flat: Tensor) -> Tensor:
-    p = pad(flat, (1, 1, 1, 1), mode="replicate")
-    return (p[..., :-2, 2:] - p[..., :-2, :-2]) + (p[..., 2:, :-2] - p[..., 2:, 2:])
+def _diagonal(flat: Tensor, dims: int) -> Tensor:
+    h = -functional.pad(flat, (1, 1) * dims, mode="replicate")
+    for axis in range(-1, -dims - 1, -1):
+        n = h.shape[axis] - 2
+        h = h.narrow(axis, 0, n) - h.narrow(axis, 2, n)
+    return h
 
 
-def _range(flat: Tensor) -> Tensor:
+def _range(flat: Tensor, dims: int) -> Tensor:
     # pooling ignores what lies outside, which for a maximum is the same as repeating the border
-    return max_pool2d(flat, 3, stride=1, padding=1) + max_pool2d(-flat, 3, stride=1, padding=1)
+    highest = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}[dims]
+    return highest(flat, 3, stride=1, padding=1) + highest(-flat, 3, stride=1, padding=1)
 
 
 def mixing(h: ArrayT, center: float = 0.1, temperature: float = 0.02) -> ArrayT:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.refine.fields import boundary_segments, heterogeneity, merge, mixing, strengths
+from usu.refine.fields import boundary_segments, h_map, merge, mixing, strengths
 from usu.settings import Settings
 from usu.types import Array, NDArray
 
@@ -35,7 +35,7 @@ class StopReason(str, Enum):
     NOTHING_TO_REFINE = "No segment is left to split; a lower threshold or more parts would refine further."
 
 
-def changed(new: Tensor, old: Tensor, tolerance: float) -> bool:
+def changed(new: Tensor, old: Tensor, tolerance: float, dims: int = 2) -> bool:
     """The comparator: is the root-mean-square difference of two score fields above the tolerance?
 
     The paper's Frobenius norm divided by sqrt(H · W), so that the tolerance does not depend on the picture's size.
@@ -46,7 +46,7 @@ def changed(new: Tensor, old: Tensor, tolerance: float) -> bool:
     >>> changed(torch.tensor([[0.3, 0.0]]), torch.tensor([[0.0, 0.4]]), 0.36)  # the difference is 0.5 / sqrt(2) = 0.354
     False
     """
-    squares = (new.double() - old.double()).square().mean((-2, -1))
+    squares = (new.double() - old.double()).square().mean(tuple(range(-dims, 0)))
     return bool((squares.sqrt() > tolerance).any())
 
 
@@ -181,7 +181,7 @@ def refine(
     levels, values, fields = [labels], [unit(raw)], [unit(raw)[:, torch.from_numpy(labels)]]
     reason = StopReason.EVALUATIONS if settings.depth == 0 and affordable() == 0 else StopReason.DEPTH
     while len(levels) <= settings.depth:
-        h = heterogeneity(fields[-1], settings.heterogeneity)
+        h = h_map(fields[-1], settings.heterogeneity)
         which = boundary_segments(h, labels, settings.threshold)
         if not which.size:
             reason = StopReason.NOTHING_TO_REFINE
@@ -207,7 +207,7 @@ def refine(
         field = merge(fields[-1], new[:, torch.from_numpy(finer)], mixing(h, settings.center, settings.mixing))
         left = affordable()
         cut_short = left is not None and left < 2 and bool((families[which] == 1).any())
-        settled = not changed(field, fields[-1], settings.tolerance)
+        settled = not changed(field, fields[-1], settings.tolerance, labels.ndim)
         labels = finer
         levels.append(finer)
         values.append(new)

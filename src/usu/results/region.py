@@ -27,12 +27,15 @@ class Region:
         return float(self.keep.mean())
 
     @property
-    def box(self) -> tuple[int, int, int, int]:
-        """(top, left, bottom, right) around all of it, the last two exclusive; all 0 for an empty region."""
-        rows, columns = np.flatnonzero(self.keep.any(1)), np.flatnonzero(self.keep.any(0))
-        if not len(rows):
-            return 0, 0, 0, 0
-        return int(rows[0]), int(columns[0]), int(rows[-1]) + 1, int(columns[-1]) + 1
+    def box(self) -> tuple[int, ...]:
+        """(top, left, bottom, right) around all of it, the last two exclusive; all 0 for an empty region.
+
+        Of a signal or a volume, where it begins and where it ends along each dimension.
+        """
+        places = np.nonzero(self.keep)
+        if not len(places[0]):
+            return (0,) * (2 * len(places))
+        return (*(int(along.min()) for along in places), *(int(along.max()) + 1 for along in places))
 
     def rle(self) -> dict[str, Any]:
         """COCO's run lengths: down the columns, pixels outside and inside by turns, beginning outside.
@@ -51,6 +54,8 @@ class Region:
 
         The lines run along whole pixels, so that their area is the number of pixels inside.
         """
+        if self.keep.ndim != 2:
+            raise ValueError(f"`keep` must be H x W to have outlines; got {self.keep.ndim} dimensions. Take `keep`.")
         from skimage.measure import label
 
         parts, polygons = label(self.keep, connectivity=1), dict[int, list[Any]]()  # type: ignore[no-untyped-call]

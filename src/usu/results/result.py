@@ -68,12 +68,17 @@ class Upsampled(Generic[ArrayT]):
         stable = f", stability {min(known):.2f}" if known else ""
         return f"preset {self.provenance.get('preset', '?')}, {self.evaluations} evaluations{stable}"
 
+    @property
+    def dims(self) -> int:
+        """1 for signals, 2 for pictures, 3 for volumes."""
+        return 2 if self.picture is None else self.picture.ndim - 1 - isinstance(self.stop_reason, tuple)
+
     def panels(self) -> list[Panel]:
         """Each map over its picture."""
-        fields = figures.flat(self.pixel_map)
+        fields = figures.flat(self.pixel_map, self.dims)
         shown = [None] * len(fields)
         if self.picture is not None:
-            pictures = self.picture if self.picture.ndim == 4 else self.picture[None]
+            pictures = self.picture if self.picture.ndim == self.dims + 2 else self.picture[None]
             shown = [picture for picture in pictures for _ in range(len(fields) // len(pictures))]
         return [Panel("", field, picture) for field, picture in zip(fields, shown, strict=True)]
 
@@ -123,6 +128,7 @@ class Explanation:
     evaluations = property(attrgetter("upsampled.evaluations"), doc="Without the source's own; see `Upsampled`.")
     stop_reason = property(attrgetter("upsampled.stop_reason"), doc="See `Upsampled`.")
     mass_error = property(attrgetter("upsampled.mass_error"), doc="See `Upsampled`.")
+    dims = property(lambda self: self.picture.ndim - 1, doc="See `Upsampled`.")
     seconds = property(attrgetter("upsampled.seconds"), doc="See `Upsampled`.")
     provenance = property(attrgetter("upsampled.provenance"), doc="See `Upsampled`.")
 
@@ -161,7 +167,7 @@ class Explanation:
     @property
     def first_map(self) -> NDArray:
         """The map of the first target, for pictures of one map."""
-        return figures.first(self.pixel_map)
+        return figures.first(self.pixel_map, self.dims)
 
     def on_original(self) -> tuple[NDArray, NDArray]:
         """The file's own picture and the first map placed on it; outside of what the model saw the map is NaN."""
@@ -175,7 +181,7 @@ class Explanation:
 
     def panels(self) -> list[Panel]:
         """The map of each class over the file's own picture."""
-        maps = self.pixel_map if self.pixel_map.ndim == 3 else self.pixel_map[None]
+        maps = figures.flat(self.pixel_map, self.dims)
         placed = [self._placed(field) for field in maps]
         return [Panel(name, field, picture) for name, (picture, field) in zip(self.names, placed, strict=True)]
 

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from usu.operator.cells import side_of
+from usu.operator.interpolate import shrinkage
+
 #: λ: the variance of the noise over that of an effect, from nearly none to nearly nothing else.
 RATIOS = tuple(10.0 ** (k / 4) for k in range(-6, 13))
 #: What is believed of λ / P beforehand: about this, and a factor of so much more or less. It is the part of a
@@ -90,10 +93,10 @@ def kernels(
     for every l, c and o; each with a mean variance of 1. An empty segment has the variance of a pixel.
 
     Args:
-        segments: (H, W) labels from 0.
-        picture: (H, W, 3) in [0, 1].
-        places: l, in parts of the shorter side.
-        colours: c, as a distance in RGB.
+        segments: (H, W) labels from 0; of a signal (L,), of a volume (D, H, W).
+        picture: (H, W, 3) in [0, 1], or (..., channels).
+        places: l, in parts of the shorter side; `side_of` and `shrinkage` say what that is in other dimensions.
+        colours: c, as a distance in RGB; other numbers of channels count as three.
         own: o, the part of the variance that a segment shares with no other.
 
     >>> segments, picture = torch.tensor([[0, 1]]), torch.zeros(1, 2, 3)
@@ -103,13 +106,14 @@ def kernels(
     """
     labels = segments.long()
     area = torch.bincount(labels.flatten()).double().clamp(min=1)
-    sides = torch.tensor(labels.shape, dtype=torch.float64) / min(labels.shape)
+    sides = torch.tensor(labels.shape, dtype=torch.float64) / (side_of(labels.shape) * shrinkage(labels.ndim))
     near = _distances((centres(labels) * sides).T)
-    alike = _distances(segment_sums(torch.as_tensor(picture).movedim(-1, 0), labels) / area)
+    colour = torch.as_tensor(picture).movedim(-1, 0)
+    alike = _distances(segment_sums(colour, labels) / area) * (3 / len(colour))
     found = []
     for place in places:
-        for colour in colours:
-            smooth = torch.exp(-0.5 * (near / place**2 + alike / colour**2))
+        for hue in colours:
+            smooth = torch.exp(-0.5 * (near / place**2 + alike / hue**2))
             for part in own:
                 density = (1 - part) * smooth + part * torch.eye(len(area), dtype=torch.float64)
                 found.append(area[:, None] * density * area)
@@ -118,7 +122,7 @@ def kernels(
 
 
 def centres(segments: Tensor) -> Tensor:
-    """(P, 2): the mean place of each segment's pixels, in parts of the sides.
+    """(P, d): the mean place of each segment's pixels, in parts of the sides.
 
     >>> centres(torch.tensor([[0, 0, 1, 1]])).tolist()
     [[0.5, 0.25], [0.5, 0.75]]
@@ -135,7 +139,7 @@ def segment_sums(field: Tensor, segments: Tensor) -> Tensor:
     [1.0, 6.0]
     """
     labels = segments.long().flatten()
-    flat = field.double().flatten(-2)
+    flat = field.double().flatten(-segments.ndim)
     count = int(labels.max()) + 1
     return flat.new_zeros(*flat.shape[:-1], count).index_add_(-1, labels, flat)
 

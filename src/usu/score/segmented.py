@@ -69,7 +69,7 @@ class Segmented:
 def segmented(engine: Engine, image: Array, segments: Array, fill: Fill, which: Array | None = None) -> Segmented:
     """Everything checked, on the model's device; ``which``: labels or booleans of the segments to evaluate, or all."""
     placed = engine.place(image)
-    labels = check.labels("segments", segments, size=placed.shape[-2:])
+    labels = check.labels("segments", segments, size=placed.shape[1:])
     present = torch.bincount(labels.flatten()).cpu() > 0
     wanted = torch.ones_like(present)
     if which is not None:

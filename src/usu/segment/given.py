@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usu.segment.segmenter import Segmenter, Slic, connected, label_map, question, relabel
+from usu.segment.segmenter import Segmenter, connected, label_map, question, relabel
+from usu.segment.slic import Slic
 from usu.types import NDArray
 
 _SLIC = Slic()
@@ -30,9 +31,9 @@ class Given:
         if region is not None:
             return self.inner(picture, parts, region=region)
         picture, _, _ = question(picture, parts, region)
-        if picture.shape[:2] != self.labels.shape:
+        if picture.shape[:-1] != self.labels.shape:
             raise ValueError(
-                f"`labels` must have the picture's size {picture.shape[:2]}; got {self.labels.shape}. "
+                f"`labels` must have the picture's size {picture.shape[:-1]}; got {self.labels.shape}. "
                 "Resize and crop them exactly as the picture, with nearest-neighbour."
             )
         return np.array(self.labels)
@@ -58,13 +59,13 @@ def from_masks(regions: NDArray | Sequence[NDArray], *, inner: Segmenter = _SLIC
     [[1, 0, 1, 2]]
     """
     stack = np.asarray(regions)
-    if stack.ndim != 3 or stack.shape[1] * stack.shape[2] == 0:
+    if not 2 <= stack.ndim <= 4 or 0 in stack.shape[1:]:
         raise ValueError(f"`regions` must be N x H x W; got shape {stack.shape}.")
     if stack.dtype != bool:
         raise TypeError(f"`regions` must be boolean; got {stack.dtype}. Compare first, e.g. `regions > 0.5`.")
     labels = np.full(stack.shape[1:], -1, dtype=np.int64)
     # painted over each other from large to small, and among equals from last to first
-    for n in np.lexsort((-np.arange(len(stack)), -stack.sum(axis=(1, 2)))):
+    for n in np.lexsort((-np.arange(len(stack)), -stack.sum(axis=tuple(range(1, stack.ndim))))):
         labels[stack[n]] = n
     bare = connected(np.where(labels < 0, 0, -1))
     return Given(np.where(labels < 0, bare + len(stack), labels), inner)

@@ -12,20 +12,13 @@ from usu.types import NDArray
 
 
 def split(
-    labels: NDArray,
-    which: Sequence[int] | NDArray,
-    picture: NDArray,
-    segmenter: Segmenter,
-    parts: int = 4,
-    *,
+    labels: NDArray, which: Sequence[int] | NDArray, picture: NDArray, segmenter: Segmenter, parts: int = 4, *,
     limit: int | None = None,
-) -> NDArray:
+) -> NDArray:  # fmt: skip
     """Cut each segment of ``which`` inside itself into at most ``parts`` children; the others stay as they are.
 
     Args:
-        labels: H x W, 0..P-1.
         which: labels to cut, the most important first.
-        picture: H x W x 3 in [0, 1].
         segmenter: is shown the segment's bounding box and which pixels of it to cut.
         parts: most children of one segment.
         limit: most children in all; the first of ``which`` are served first, the rest stay whole.
@@ -45,8 +38,8 @@ def split(
     labels = label_map("labels", labels, least=0, every=True)
     count = int(labels.max()) + 1
     picture, parts, _ = question(picture, parts, None)
-    if picture.shape[:2] != labels.shape:
-        raise ValueError(f"`picture` must have the size of `labels` {labels.shape}; got {picture.shape[:2]}.")
+    if picture.shape[:-1] != labels.shape:
+        raise ValueError(f"`picture` must have the size of `labels` {labels.shape}; got {picture.shape[:-1]}.")
     left = labels.size if limit is None else check.whole_number("limit", limit)
     chosen = check.labels("which", np.asarray(which)).flatten().tolist() if len(which) else []
     if len(set(chosen)) < len(chosen) or max(chosen, default=0) >= count:

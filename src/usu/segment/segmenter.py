@@ -1,15 +1,16 @@
-"""What a segmenter is asked and answers, the geometry of its label maps, and SLIC, the default segmenter.
+"""What a segmenter is asked and answers, and the geometry of its label maps.
 
-A label map is an H x W array of integers 0..P-1; pixels of equal label are one segment. With 8-connectivity
-throughout.
+A label map is an H x W array of integers 0..P-1; pixels of equal label are one segment. Pixels are neighbours if they
+touch, at a corner too. A signal is a picture of one dimension (L x channels, labels of length L), a volume one of three
+(D x H x W x channels).
 """
 
 from __future__ import annotations
 
 import heapq
-import warnings
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import product
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -26,23 +27,31 @@ class Segmenter(Protocol):
         """Cut ``picture`` (H x W x 3 in [0, 1]) into about ``parts`` segments.
 
         With a ``region`` (H x W, True = to be cut) only that is cut. Returns H x W int64 labels: 0..P-1, each of them
-        used (P >= 1), and -1 outside the region.
+        used (P >= 1), and -1 outside the region. Who wants to serve signals and volumes reads the size off the picture.
         """
+
+
+#: Of a signal or a volume.
+MOST_CHANNELS = 16
 
 
 def question(picture: NDArray, parts: int, region: NDArray | None) -> tuple[NDArray, int, NDArray]:
     """The arguments of a segmenter, checked: a float64 picture, a number, and a region (everything, if None)."""
     if not isinstance(picture, np.ndarray):
         raise TypeError(f"`picture` must be a numpy array; got {type(picture).__name__}.")
-    if picture.ndim != 3 or picture.shape[2] != 3:
+    channels = 3 if picture.ndim == 3 else min(picture.shape[-1], MOST_CHANNELS) if picture.ndim in (2, 4) else 0
+    if 0 in picture.shape or picture.shape[-1] != channels:
         advice = "Repeat a grey picture three times, drop alpha."
-        raise ValueError(f"`picture` must be H x W x 3; got shape {picture.shape}. {advice}")
+        raise ValueError(
+            f"`picture` must be H x W x 3, or L x channels or D x H x W x channels with at most {MOST_CHANNELS}; got "
+            f"shape {picture.shape}. {advice}"
+        )
     if not np.issubdtype(picture.dtype, np.floating):
         raise TypeError(f"`picture` must hold floats in [0, 1]; got {picture.dtype}. Divide 8-bit pictures by 255.")
     picture = picture.astype(np.float64, copy=False)
     check.in_unit_interval("picture", check.any_tensor("picture", picture))
     parts = check.whole_number("parts", parts, least=1)
-    size = picture.shape[:2]
+    size = picture.shape[:-1]
     if region is None:
         return picture, parts, np.ones(size, dtype=bool)
     if not isinstance(region, np.ndarray) or region.dtype != bool or region.shape != size:
@@ -68,10 +77,9 @@ def answer(labels: NDArray, parts: int, region: NDArray) -> NDArray:
     return merge_to(connected(np.where(region, labels, -1)), parts)
 
 
-def bounding_box(region: NDArray) -> tuple[slice, slice]:
+def bounding_box(region: NDArray) -> tuple[slice, ...]:
     """The smallest window that holds the region: what lies beyond it can have no say."""
-    rows, columns = (np.flatnonzero(region.any(axis=axis)) for axis in (1, 0))
-    return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    return tuple(slice(int(places.min()), int(places.max()) + 1) for places in np.nonzero(region))
 
 
 def smoothed(colour: NDArray, region: NDArray, width: float) -> NDArray:
@@ -79,17 +87,17 @@ def smoothed(colour: NDArray, region: NDArray, width: float) -> NDArray:
     from scipy.ndimage import gaussian_filter
 
     inside = region[..., None].astype(np.float64)
-    widths = (width, width, 0)
+    widths = (width,) * region.ndim + (0,)
     # a pixel of the region always holds some of its own weight, so this divides by zero only outside
     weight = np.where(inside > 0, gaussian_filter(inside, widths, mode="reflect"), 1)
     return np.asarray(gaussian_filter(colour * inside, widths, mode="reflect") / weight)
 
 
 def label_map(name: str, labels: NDArray, *, least: int | None = None, every: bool = False) -> NDArray:
-    """``labels`` as H x W int64; see `usu._checks.labels`."""
+    """``labels`` as int64 of one, two or three dimensions; see `usu._checks.labels`."""
     found = check.as_numpy(check.labels(name, labels, least=least, every=every))
-    if found.ndim != 2:
-        raise ValueError(f"`{name}` must be H x W; got shape {found.shape}.")
+    if not 1 <= found.ndim <= 3:
+        raise ValueError(f"`{name}` must be H x W, L or D x H x W; got shape {found.shape}.")
     return found
 
 
@@ -146,7 +154,7 @@ def adjacency(labels: NDArray) -> NDArray:
 
 
 def boundary(labels: NDArray) -> NDArray:
-    """Pixels with an 8-neighbour in another segment: ∂σ_p = {x in σ_p : some y not in σ_p has ‖x - y‖∞ = 1}.
+    """Pixels with a neighbour in another segment: ∂σ_p = {x in σ_p : some y not in σ_p has ‖x - y‖∞ = 1}.
 
     Guarantees: together with `interior` it covers every segment, and no pixel is in both.
 
@@ -156,11 +164,11 @@ def boundary(labels: NDArray) -> NDArray:
     from skimage.segmentation import find_boundaries
 
     labels = label_map("labels", labels)
-    return np.asarray(find_boundaries(labels, connectivity=2, mode="thick"))  # type: ignore[no-untyped-call]
+    return np.asarray(find_boundaries(labels, connectivity=labels.ndim, mode="thick"))  # type: ignore[no-untyped-call]
 
 
 def interior(labels: NDArray) -> NDArray:
-    """Pixels whose eight neighbours (those inside the picture) all lie in their own segment: σ_p without ∂σ_p.
+    """Pixels whose neighbours all lie in their own segment: σ_p without ∂σ_p.
 
     >>> interior(np.array([[0, 0, 0, 1]])).tolist()
     [[True, True, False, False]]
@@ -168,28 +176,8 @@ def interior(labels: NDArray) -> NDArray:
     return ~boundary(labels)
 
 
-def between(labels: NDArray, p: int, q: int) -> NDArray:
-    """The boundary between two segments: all pixel pairs (x, y) with x in p, y in q and ‖x - y‖∞ = 1.
-
-    Returns:
-        An N x 2 x 2 array, sorted: ``pairs[i, 0]`` is the (row, column) of x, ``pairs[i, 1]`` that of y.
-
-    Guarantees: (x, y) is in between(p, q) exactly when (y, x) is in between(q, p); empty for p = q.
-
-    >>> between(np.array([[0, 0, 1]]), 1, 0).tolist()
-    [[[0, 2], [0, 1]]]
-    """
-    labels = label_map("labels", labels)
-    touching = _touching(labels)
-    pairs = np.concatenate([touching, touching[::-1]], axis=1)
-    here, there = labels.ravel()[pairs]
-    pairs = pairs[:, (here == p) & (there == q)]
-    pairs = pairs[:, np.lexsort(pairs[::-1])].T
-    return np.stack(np.unravel_index(pairs, labels.shape), axis=-1)
-
-
 def connected(labels: NDArray) -> NDArray:
-    """Every 8-connected piece of every segment gets a label of its own; negative labels stay -1.
+    """Every connected piece of every segment gets a label of its own; negative labels stay -1.
 
     >>> connected(np.array([[0, 1, 0]])).tolist()
     [[0, 1, 2]]
@@ -197,7 +185,7 @@ def connected(labels: NDArray) -> NDArray:
     from skimage.measure import label
 
     inside = np.maximum(label_map("labels", labels), -1)
-    pieces = label(inside, background=-1, connectivity=2)  # type: ignore[no-untyped-call]
+    pieces = label(inside, background=-1, connectivity=inside.ndim)  # type: ignore[no-untyped-call]
     return np.asarray(pieces, dtype=np.int64) - 1
 
 
@@ -260,86 +248,13 @@ def _borders(labels: NDArray) -> tuple[NDArray, NDArray]:
 def _touching(labels: NDArray) -> NDArray:
     """2 x N: places of neighbouring pixels in different segments, each pair once."""
     place = np.arange(labels.size).reshape(labels.shape)
-    # half of the eight neighbours; the other half are the same pairs, read backwards
-    right, down = (place[:, :-1], place[:, 1:]), (place[:-1], place[1:])
-    down_right, down_left = (place[:-1, :-1], place[1:, 1:]), (place[:-1, 1:], place[1:, :-1])
-    steps = (right, down, down_right, down_left)
-    pairs = np.concatenate([np.stack([x.ravel(), y.ravel()]) for x, y in steps], axis=1)
+    # half of the neighbours; the other half are the same pairs, read backwards
+    steps = [step for step in product((0, 1, -1), repeat=labels.ndim) if step > (0,) * labels.ndim]
+
+    def here_of(step: Sequence[int]) -> NDArray:
+        """Places from which such a step stays inside."""
+        return np.ravel(place[tuple(slice(max(0, -n), -n if n > 0 else None) for n in step)])
+
+    pairs = np.concatenate([np.stack([here_of(step), here_of([-n for n in step])]) for step in steps], axis=1)
     here, there = labels.ravel()[pairs]
     return pairs[:, here != there]
-
-
-#: Seeds on a lattice are fast but in thin pictures or with few parts their segments may be far fewer than asked for;
-#: below this share of them the seeds are spread by k-means instead.
-_ENOUGH = 0.75
-
-
-@dataclass(frozen=True)
-class Slic:
-    """k-means in colour (CIELAB) and place: segments of similar size that follow edges.
-
-    ``compactness`` weighs place against colour: 1 follows every edge, 100 gives nearly square segments.
-    ``smoothing`` is the width in pixels of a Gaussian blur beforehand.
-
-    Guarantees: the same picture gives the same segments; connected; at most ``parts``; what lies outside a region does
-    not change them.
-    """
-
-    compactness: float = 10.0
-    smoothing: float = 0.0
-    iterations: int = 10
-
-    def __post_init__(self) -> None:
-        check.positive_number("compactness", self.compactness)
-        check.real_number("smoothing", self.smoothing, least=0)
-        check.whole_number("iterations", self.iterations, least=1)
-
-    def __call__(self, picture: NDArray, parts: int, *, region: NDArray | None = None) -> NDArray:
-        """Cut ``picture``, or the ``region`` of it, into about ``parts`` superpixels."""
-        whole = region is None
-        picture, parts, region = question(picture, parts, region)
-        pixels = np.count_nonzero(region)
-        if pixels <= parts:
-            return answer(each_pixel(region), parts, region)
-        if parts == 1:
-            return answer(np.zeros(region.shape, dtype=np.int64), parts, region)
-        if whole:
-            labels = answer(self._run(picture, parts, None), parts, region)
-            if labels.max() + 1 >= _ENOUGH * parts:
-                return labels
-        found, box = np.zeros(region.shape, dtype=np.int64), bounding_box(region)
-        found[box] = self._run(picture[box], parts, region[box])
-        return answer(found, parts, region)
-
-    def _run(self, picture: NDArray, parts: int, region: NDArray | None) -> NDArray:
-        from skimage.segmentation import slic
-
-        compactness, blur, lab = self.compactness, self.smoothing, None
-        if region is not None and blur > 0 and not region.all():
-            picture = smoothed(_lab(picture, region), region, blur)
-            # slic brings whatever it is given to [0, 1]; this takes that back
-            compactness, blur, lab = compactness / (float(np.ptp(picture[region])) or 1.0), 0.0, False
-        with warnings.catch_warnings():
-            # k-means tells when a seed ends up without pixels; that seed's segment is simply not there
-            warnings.simplefilter("ignore", UserWarning)
-            labels = slic(
-                picture,
-                n_segments=parts,
-                compactness=compactness,
-                max_num_iter=self.iterations,
-                sigma=blur,
-                convert2lab=lab,
-                start_label=1,
-                # its own clean-up joins everything in noisy or thin pictures; `answer` joins the smallest pieces first
-                enforce_connectivity=False,
-                mask=region,
-            )
-        return np.asarray(labels, dtype=np.int64)
-
-
-def _lab(picture: NDArray, region: NDArray) -> NDArray:
-    """The region's colours from 0 to 1, then in CIELAB, as slic does before it blurs: but its blur knows no region."""
-    from skimage.color import rgb2lab
-
-    low, high = float(picture[region].min()), float(picture[region].max())
-    return np.asarray(rgb2lab(np.where(region[..., None], (picture - low) / ((high - low) or 1.0), 0.0)))

@@ -38,7 +38,7 @@ class Watershed:
 
         picture, parts, region = question(picture, parts, region)
         labels = np.full(region.shape, -1, dtype=np.int64)
-        colour = rgb2lab(picture)[region]
+        colour = (rgb2lab(picture) if picture.shape[-1] == 3 else 100 * picture)[region]
         ends = _edges(region)
         if len(colour) == 1:
             return answer(np.zeros_like(labels), parts, region)
@@ -56,11 +56,12 @@ class Watershed:
 
 
 def _edges(region: NDArray) -> NDArray:
-    """2 x E: the four-neighbour pairs inside the region, as positions among its pixels."""
+    """2 x E: the pairs of neighbours along a dimension inside the region, as positions among its pixels."""
     position = np.full(region.shape, -1, dtype=np.int64)
     position[region] = np.arange(np.count_nonzero(region))
-    pairs = [(position[:, :-1], position[:, 1:]), (position[:-1], position[1:])]
-    ends = np.concatenate([np.stack([a.ravel(), b.ravel()]) for a, b in pairs], axis=1)
+    axes = reversed(range(region.ndim))
+    pairs = [np.stack([np.delete(position, end, axis).ravel() for end in (-1, 0)]) for axis in axes]
+    ends = np.concatenate(pairs, axis=1)
     return ends[:, (ends >= 0).all(axis=0)]
 
 

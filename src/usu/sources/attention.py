@@ -8,8 +8,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from usu import _checks as check
 from usu.sources.attention_matrices import recorded_attention
-from usu.sources.coarse import CoarseMap, Goal, LayerGrid, Target, Targets, checked, chunks, finite, score_of
+from usu.sources.coarse import CoarseMap, Goal, Target, Targets, checked, chunks, finite, score_of
+from usu.sources.grids import LayerGrid
 from usu.sources.layers import Recording, recorded
 from usu.types import Array
 
@@ -53,11 +55,9 @@ def attention_rollout(model: nn.Module, images: Array, target: Target = None, *,
     or, where a model averages its patches, the mean of all of theirs.
 
     Args:
-        model: an ``nn.Module`` with self-attention over all its patches (timm, transformers, torchvision or your own);
-            left exactly as it was found.
-        images: (B, C, H, W), as the model takes them.
-        target: as in `usu.gradcam`; recorded in the result, and used to find the tokens that are read.
-        chunk: pictures per pass; bounds the memory.
+        model: an ``nn.Module`` with self-attention over all its patches (timm, transformers, torchvision or your own).
+        target: as in `usu.gradcam`; recorded in the result, and used to find the tokens that are read. The rest is as
+            there, too.
 
     Guarantees:
         Non-negative, and no more than 1 in all: what is missing is the share of class and register tokens. One forward
@@ -85,15 +85,11 @@ def gradient_attention(model: nn.Module, images: Array, target: Target = None, *
     Guarantees:
         Non-negative. One forward and one backward pass per picture. No scaling: the units are those of the target.
 
-    >>> import usu
-    >>> class Tokens(nn.Module):  # patches of 2 x 2, attention by likeness, the last token is read
+    >>> class Tokens(nn.Module):  # the samples of a signal, attention by likeness, the last one is read
     ...     def forward(self, x):
-    ...         tokens = nn.functional.avg_pool2d(x, 2).flatten(1)[..., None]
-    ...         return (torch.softmax(1e3 * tokens @ tokens.mT, -1) @ tokens)[:, -1]
-    >>> picture = torch.zeros(1, 1, 4, 4)
-    >>> picture[..., 2:, :] = 1  # the lower patches are alike
-    >>> usu.gradient_attention(Tokens(), picture, 0).values.tolist()  # A = 1/2 on each, and so is its effect
-    [[[0.0, 0.0], [0.5, 0.5]]]
+    ...         return (torch.softmax(1e3 * x.mT @ x, -1) @ x.mT)[:, -1]
+    >>> gradient_attention(Tokens(), torch.tensor([[[0.0, 1.0, 1.0]]]), 0).values.tolist()  # A = 1/2, and so its effect
+    [[0.0, 0.5, 0.5]]
     """
     return _from_attention("Gradient x attention", model, images, target, chunk, gradients=True)
 
@@ -135,7 +131,7 @@ def _one_pass(
     rows, reason = _read_rows(slopes_by_head[-1], grid)
     result = relevance(attentions, slopes_by_head) if gradients else rolled_out(attentions)
     places = result[:, rows].mean(1)[:, grid.prefix :]
-    return places.reshape(len(leaf), grid.height, grid.width), len(attentions), reason, goals
+    return places.reshape(len(leaf), *grid.size), len(attentions), reason, goals
 
 
 def _by_head(matrix: Tensor, batch: int) -> Tensor:
@@ -146,7 +142,7 @@ def _by_head(matrix: Tensor, batch: int) -> Tensor:
 
 def _read_rows(slope: Tensor | None, grid: LayerGrid) -> tuple[Tensor, str]:
     """Tokens of the last layer through which the target can be changed, and their name."""
-    where = f"{grid.height} x {grid.width} tokens"
+    where = f"{' x '.join(map(str, grid.size))} tokens"
     if slope is None or not bool(slope.count_nonzero()):
         raise ValueError(
             "`target` must depend on the model's last attention; got no gradient there. "
@@ -162,7 +158,7 @@ def _read_rows(slope: Tensor | None, grid: LayerGrid) -> tuple[Tensor, str]:
 
 def _over_the_picture(matrices: Sequence[Tensor], seen: Recording) -> LayerGrid:
     """How the N tokens of all the matrices lie over the picture."""
-    batch, _, height, width = seen.images.shape
+    batch = len(seen.images)
     forms = sorted({tuple(matrix.shape) for matrix in matrices})
     advice = "Take a source that reads a layer instead, such as gradcam or layercam."
     if not forms:
@@ -177,6 +173,6 @@ def _over_the_picture(matrices: Sequence[Tensor], seen: Recording) -> LayerGrid:
         got = ", ".join(" x ".join(map(str, form)) for form in forms[:4])
         raise ValueError(
             f"`model` must attend over all patches of the picture in every layer; got attention of {got} for {batch} "
-            f"pictures of {height} x {width} (windows, or tokens that are merged on the way). {advice}"
+            f"pictures of {check.shape(seen.images[0, 0])} (windows, or tokens that are merged on the way). {advice}"
         )
     return grid

@@ -1,7 +1,7 @@
 """Class activation maps at the resolution of their layer, without any normalisation.
 
-One pass serves them all: the layer's activation A and the target's gradient G there, both (B, C, h, w). A method is
-its formula of the two.
+One pass serves them all: the layer's activation A and the target's gradient G there, both (B, C, h, w); (B, C, l) of
+signals, (B, C, d, h, w) of volumes. A method is its formula of the two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEVELS = 1
 
 def gradcam_of(activation: Tensor, gradient: Tensor) -> Tensor:
     """A channel counts by its mean gradient: Σ_c mean(G_c) · A_c."""
-    return torch.einsum("bc,bchw->bhw", gradient.mean((2, 3)), activation)
+    return torch.einsum("bc,bc...->b...", gradient.flatten(2).mean(2), activation)
 
 
 def hirescam_of(activation: Tensor, gradient: Tensor) -> Tensor:
@@ -44,21 +44,14 @@ def layercam_of(activation: Tensor, gradient: Tensor) -> Tensor:
 
 
 def gradcam(
-    model: nn.Module,
-    images: Array,
-    target: Target = None,
-    *,
-    top: int | None = None,
-    layer: str | nn.Module | None = None,
-    relu: bool = True,
-    finer: bool = False,
-    chunk: int = 16,
-) -> CoarseMap:
+    model: nn.Module, images: Array, target: Target = None, *, top: int | None = None,
+    layer: str | nn.Module | None = None, relu: bool = True, finer: bool = False, chunk: int = 16,
+) -> CoarseMap:  # fmt: skip
     """Grad-CAM: relu(sum over channels c of w_c · A_c), w_c = mean over places of d(target) / d(A_c).
 
     Args:
         model: an ``nn.Module``; left exactly as it was found.
-        images: (B, C, H, W), as the model takes them.
+        images: (B, C, H, W), as the model takes them; signals are (B, C, L), volumes and videos (B, C, D, H, W).
         target: class index, one per picture, several of a single picture, a callable on the raw output giving one
             number per picture, or None for each picture's top class.
         top: the so many likeliest classes of a single picture instead. Several classes have a map each, from one
@@ -84,16 +77,9 @@ def gradcam(
 
 
 def hirescam(
-    model: nn.Module,
-    images: Array,
-    target: Target = None,
-    *,
-    top: int | None = None,
-    layer: str | nn.Module | None = None,
-    relu: bool = True,
-    finer: bool = False,
-    chunk: int = 16,
-) -> CoarseMap:
+    model: nn.Module, images: Array, target: Target = None, *, top: int | None = None,
+    layer: str | nn.Module | None = None, relu: bool = True, finer: bool = False, chunk: int = 16,
+) -> CoarseMap:  # fmt: skip
     """HiResCAM: relu(sum over channels c of G_c · A_c), G_c = d(target) / d(A_c) at every place.
 
     Arguments and guarantees are those of `gradcam`. Where a layer is followed by a linear head alone, the signed map
@@ -109,45 +95,26 @@ def hirescam(
 
 
 def layercam(
-    model: nn.Module,
-    images: Array,
-    target: Target = None,
-    *,
-    top: int | None = None,
-    layer: str | nn.Module | None = None,
-    relu: bool = True,
-    finer: bool = False,
-    chunk: int = 16,
-) -> CoarseMap:
+    model: nn.Module, images: Array, target: Target = None, *, top: int | None = None,
+    layer: str | nn.Module | None = None, relu: bool = True, finer: bool = False, chunk: int = 16,
+) -> CoarseMap:  # fmt: skip
     """LayerCAM: relu(sum over channels c of relu(G_c) · A_c), G_c = d(target) / d(A_c) at every place.
 
     Arguments and guarantees are those of `gradcam`. Made for earlier, finer layers: name one with ``layer``.
 
-    >>> model = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.Flatten(), nn.Linear(4, 1, bias=False))
-    >>> with torch.no_grad(): _ = model[0].weight.fill_(2.0), model[2].weight.copy_(torch.tensor([[1.0, 0, 0, -1]]))
-    >>> picture = torch.tensor([[[[1.0, 0.0], [0.0, 3.0]]]])
-    >>> layercam(model, picture, relu=False).values.tolist()  # what speaks against the target is left out
-    [[[2.0, 0.0], [0.0, 0.0]]]
+    >>> model = nn.Sequential(nn.Conv1d(1, 1, 1, bias=False), nn.Flatten(), nn.Linear(2, 1, bias=False))
+    >>> with torch.no_grad(): _ = model[0].weight.fill_(2.0), model[2].weight.copy_(torch.tensor([[1.0, -1.0]]))
+    >>> layercam(model, torch.tensor([[[1.0, 3.0]]]), relu=False).values.tolist()  # what speaks against is left out
+    [[2.0, 0.0]]
     """
     return _cam("LayerCAM", layercam_of, model, images, target, top, layer, relu, finer, chunk)
 
 
 def coarse_map(
-    source: str,
-    model: nn.Module,
-    images: Array,
-    target: Target = None,
-    *,
-    top: int | None = None,
-    layer: str | nn.Module | None = None,
-    finer: bool = False,
-) -> CoarseMap:
-    """The coarse map of the source with this name, one of ``SOURCES``; ``top`` and ``finer`` as in `usu.gradcam`.
-
-    >>> model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    >>> coarse_map("layercam", model, torch.ones(1, 1, 2, 2)).layer
-    '0'
-    """
+    source: str, model: nn.Module, images: Array, target: Target = None, *, top: int | None = None,
+    layer: str | nn.Module | None = None, finer: bool = False,
+) -> CoarseMap:  # fmt: skip
+    """The coarse map of the source with this name, one of ``SOURCES``; ``top`` and ``finer`` as in `usu.gradcam`."""
     if source in LAYER_SOURCES:
         of_a_layer = {"gradcam": gradcam, "hirescam": hirescam, "layercam": layercam}
         return of_a_layer[source](model, images, target, top=top, layer=layer, finer=finer)
@@ -162,17 +129,9 @@ def coarse_map(
 
 
 def _cam(
-    method: str,
-    formula: Formula,
-    model: nn.Module,
-    images: Array,
-    target: Target,
-    top: int | None,
-    layer: str | nn.Module | None,
-    relu: bool,
-    finer: bool,
-    chunk: int,
-) -> CoarseMap:
+    method: str, formula: Formula, model: nn.Module, images: Array, target: Target, top: int | None,
+    layer: str | nn.Module | None, relu: bool, finer: bool, chunk: int,
+) -> CoarseMap:  # fmt: skip
     batch, targets = checked(method, model, images, target, chunk, several=True)
     if top is not None:
         check.whole_number("top", top, least=1)
@@ -242,8 +201,7 @@ def _one_pass(
             found = last_layer(seen, score, again=finer or again)
         else:
             found = named_layer(seen, score, layer, again=finer or again)
-        cells = found.grid.height * found.grid.width
-        details = finer_layercams(finer_layers(seen, score, cells, LEVELS, again=again)) if finer else []
+        details = finer_layercams(finer_layers(seen, score, found.grid.places, LEVELS, again=again)) if finer else []
         yield found, goals, details, 0 if number else passes * len(leaf)
 
 

@@ -42,14 +42,19 @@ def _one_by_one(node: Any) -> bool:
     return node.name().startswith("Convolution") and all(side == 1 for side in node._saved_weight.shape[2:])
 
 
+def tensors_of(output: object) -> list[Tensor]:
+    """An output itself, or those in a tuple, a list or a dictionary (a ModelOutput)."""
+    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
+    return [output] if isinstance(output, Tensor) else [one for one in values if isinstance(one, Tensor)]
+
+
 def output_nodes(output: object, score: Tensor) -> tuple[set[Any], set[Any]]:
     """Nodes that make an output over the picture which the score reads, and of what that is a copy of (upsampled).
 
     A layer that ends there explains nothing: it is what the target is made of. Nor does one from which only pointwise
     steps lead there, the second set: its map is the output's own.
     """
-    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
-    tensors = [output] if isinstance(output, Tensor) else [one for one in values if isinstance(one, Tensor)]
+    tensors = tensors_of(output)
     ends = {one.grad_fn for one in tensors}
     read = upstream([score.grad_fn], ends)
     spatial = {one.grad_fn for one in tensors if one.ndim > 2 and one[0, 0].numel() > 1}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from math import prod
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.sources.coarse import LayerGrid, find_grid, trace_tokens
-from usu.sources.graph import is_embedding, upstream
+from usu.sources.graph import is_embedding, tensors_of, upstream
+from usu.sources.grids import LayerGrid, find_grid, trace_tokens
 
 #: Outputs kept while searching. The layer wanted is near the end, and so memory does not grow with depth.
 _KEPT = 64
@@ -41,8 +42,7 @@ def find_layer(model: nn.Module, layer: str | nn.Module) -> str:
     raise ValueError(f"`layer` must name a layer of the model; got {layer!r}. Close are: {', '.join(close)}.")
 
 
-@dataclass(frozen=True, eq=False)
-class LayerOutput:
+class LayerOutput(NamedTuple):
     """One layer's output in one pass."""
 
     name: str
@@ -53,7 +53,7 @@ class LayerOutput:
 class Recording:
     """What the layers of a model returned in one forward pass."""
 
-    #: (B, C, H, W), the leaf of the graph.
+    #: (B, C, *size), the leaf of the graph.
     images: Tensor
     #: False: the graph does not show what depends on the picture, and shapes alone decide.
     trace: bool = True
@@ -62,7 +62,9 @@ class Recording:
     #: The last output of each shape, in that order.
     by_shape: dict[tuple[int, ...], LayerOutput] = field(default_factory=dict)
     #: What the convolutions returned, the last of each grid (h, w): a ViT's patch embedding is one of them.
-    patches: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    patches: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+    #: C and l of what convolutions over signals returned: these are no tokens.
+    channels_first: set[tuple[int, ...]] = field(default_factory=set)
     #: The first tensor (., N, C) of each N and C that depends on the picture: there a token may still be one patch.
     tokens: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     #: N and C that were seen before without the picture: words, queries, or the position embedding of a ViT.
@@ -102,11 +104,11 @@ class Recording:
         """
         key = (*shape, int(guess))
         if key not in self._grids:
-            certain, grid = self._traced(shape[1], shape[2]) if len(shape) == 3 and self.trace else (False, None)
+            rows = len(shape) == 3 and self.trace and shape[1:] not in self.channels_first
+            certain, grid = self._traced(shape[1], shape[2]) if rows else (False, None)
             if grid is None and (guess or not certain):
-                height, width = self.images.shape[2:]
-                loose = guess or not self.trace
-                grid = find_grid(shape, len(self.images), (height, width), self.patches, guess=loose)
+                size, loose = tuple(self.images.shape[2:]), guess or not self.trace
+                grid = find_grid(shape, len(self.images), size, self.patches, guess=loose)
             self._grids[key] = grid
         return self._grids[key]
 
@@ -140,11 +142,11 @@ class Recording:
             whole = self.grid((len(self.images), sizes[1], sizes[2]))
             if whole is not None:
                 start -= 0 if start < sizes[1] else 2**64 - sizes[1]  # counted from the end
-                before, places = whole.prefix - start, whole.height * whole.width
-                cut = replace(whole, prefix=before, suffix=count - before - places)
+                before = whole.prefix - start
+                cut = replace(whole, prefix=before, suffix=count - before - whole.places)
                 return True, cut if cut.prefix >= 0 <= cut.suffix else None
         # mixed tokens cannot be told apart, and a backward pass through many layers would cost as much as the map
-        sources = [one for (h, w), one in self.patches.items() if h * w <= count and self.depends(one)]
+        sources = [one for size, one in self.patches.items() if prod(size) <= count and self.depends(one)]
         ends = {self.entry.grad_fn, *(one.grad_fn for one in sources)}
         if len(upstream([first.grad_fn], ends)) > _EMBEDDING:
             return foreign, None
@@ -154,14 +156,9 @@ class Recording:
 
 @contextmanager
 def recorded(
-    model: nn.Module,
-    images: Tensor,
-    layer: str | None = None,
-    *,
-    every: bool = True,
-    shapes: bool = False,
+    model: nn.Module, images: Tensor, layer: str | None = None, *, every: bool = True, shapes: bool = False,
     trace: bool = True,
-) -> Iterator[Recording]:
+) -> Iterator[Recording]:  # fmt: skip
     """Record the forward pass of ``model(seen.entry)`` made inside; the hooks are gone afterwards.
 
     Layers with parameters are recorded. Activations and poolings only repeat the layer before them. A linear projection
@@ -174,7 +171,7 @@ def recorded(
         shapes: also keep the last output of each shape.
         trace: as in `Recording`.
     """
-    seen, search = Recording(images, trace), shapes or (every and layer is None)
+    seen, search, dims = Recording(images, trace), shapes or (every and layer is None), images.ndim - 2
     passed_on: list[Tensor | None] = [None, None]  # the copy that was handed on last, and what it is a copy of
 
     def keep(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
@@ -185,16 +182,18 @@ def recorded(
         if tensor is None:
             return None
         shape = tuple(tensor.shape)
-        if len(shape) == 4 and isinstance(module, nn.Conv2d):
-            seen.patches[shape[2], shape[3]] = tensor
+        if len(shape) == dims + 2 and isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+            seen.patches[shape[2:]] = tensor
+            seen.channels_first.add(shape[1:])
         if not tensor.requires_grad:
             return None
         # the layers inside a ModelOutput are recorded themselves
         rebuilt, spatial = isinstance(output, Tensor) or type(output) in (tuple, list), False
-        candidate = search and rebuilt and len(shape) in (3, 4) and shape[0] == len(images)
+        candidate = search and rebuilt and len(shape) in (3, dims + 2) and shape[0] == len(images)
         if candidate and (not trace or seen.depends(tensor)):
-            spatial = seen.grid(shape) is not None
-            if spatial and trace and len(shape) == 3:
+            grid = seen.grid(shape)
+            spatial = grid is not None
+            if grid is not None and trace and grid.layout == "tokens":
                 spatial = seen.depends(tensor, rows=True)
             if not spatial and len(shape) == 3:
                 seen.unplaced[name] = check.shape(tensor)
@@ -230,12 +229,6 @@ def recorded(
             handle.remove()
 
 
-def tensors_of(output: object) -> list[Tensor]:
-    """An output itself, or those in a tuple, a list or a dictionary (a ModelOutput)."""
-    values = output.values() if isinstance(output, Mapping) else output if isinstance(output, (tuple, list)) else ()
-    return [output] if isinstance(output, Tensor) else [one for one in values if isinstance(one, Tensor)]
-
-
 @dataclass(frozen=True, eq=False)
 class Chosen:
     """A layer's activation and the target's gradient there, (B, C, h, w) each; None where there is no gradient."""
@@ -257,8 +250,8 @@ def named_layer(seen: Recording, score: Tensor, layer: str, *, again: bool = Fal
     one = seen.outputs[-1]
     shape = tuple(one.output.shape)
     grid = seen.grid(shape, guess=True)
-    if grid is None and len(shape) == 4 and shape[0] == len(seen.images) and shape[2] * shape[3] > 1:
-        grid = LayerGrid(shape[2], shape[3], "channels first")
+    if grid is None and len(shape) == seen.images.ndim and shape[0] == len(seen.images) and prod(shape[2:]) > 1:
+        grid = LayerGrid(shape[2:], "channels first")
     if grid is None:
         raise ValueError(
             f"`layer` must have an output that lies over the picture; got {layer!r} with {check.shape(one.output)} for "
@@ -308,12 +301,12 @@ def last_layer(seen: Recording, score: Tensor, *, again: bool = False) -> Chosen
 
 def finer_layers(seen: Recording, score: Tensor, cells: int, levels: int, *, again: bool = False) -> list[Chosen]:
     """The last layer of each of the next ``levels`` resolutions above ``cells`` places."""
-    last: dict[tuple[int, int], tuple[LayerOutput, LayerGrid]] = {}
+    last: dict[tuple[int, ...], tuple[LayerOutput, LayerGrid]] = {}
     for shape, one in seen.by_shape.items():
         grid = seen.grid(shape)
-        if grid is not None and grid.height * grid.width > cells and one.output.grad_fn not in seen.nearly:
-            last[grid.height, grid.width] = one, grid
-    found = [last[size] for size in sorted(last, key=lambda size: size[0] * size[1])[:levels]]
+        if grid is not None and grid.places > cells and one.output.grad_fn not in seen.nearly:
+            last[grid.size] = one, grid
+    found = [last[size] for size in sorted(last, key=prod)[:levels]]
     return _at(score, found, again=again) if found and score.requires_grad else []
 
 

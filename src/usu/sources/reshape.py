@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.forward import undisturbed
-from usu.sources.coarse import LayerGrid, find_grid
-from usu.sources.layers import recorded, tensors_of
+from usu.sources.graph import tensors_of
+from usu.sources.grids import LayerGrid, find_grid
+from usu.sources.layers import recorded
 from usu.types import Array
 
 
@@ -24,7 +25,7 @@ class ReshapeTransform:
     #: Height and width of the pictures it was made for.
     size: tuple[int, int]
     #: Sizes of what the model's convolutions returned; the patch embedding is among them.
-    patches: frozenset[tuple[int, int]]
+    patches: frozenset[tuple[int, ...]]
 
     def __call__(self, tokens: Any) -> Tensor:
         """(B, N, D), (B, h, w, D) or (B, D, h, w) as (B, D, h, w), without the tokens that have no place."""
@@ -69,22 +70,18 @@ def reshape_transform(model: nn.Module, input_size: Sequence[int] | Array | None
     weights = [weight for weight in [*model.parameters(), *model.buffers()] if weight.is_floating_point()]
     like = weights[0] if weights else torch.zeros(())
     if isinstance(input_size, (Tensor, np.ndarray)):
-        example = _example(input_size)
+        given = check.as_tensor("input_size", input_size)
+        if given.ndim not in (3, 4):
+            raise ValueError(
+                f"`input_size` must be (H, W), or images (B,) C x H x W; got an array of {check.shape(given)}."
+            )
+        example = given.reshape(-1, *given.shape[-3:])[:1].detach()
     else:
         size = _size_of(model) if input_size is None else _checked_size(input_size)
         example = torch.zeros(1, _channels_of(model), *size)
     with undisturbed(model), torch.no_grad(), recorded(model, example, every=False) as seen:
         model(example.to(like))
     return ReshapeTransform((example.shape[2], example.shape[3]), frozenset(seen.patches))
-
-
-def _example(pictures: Array) -> Tensor:
-    tensor = check.as_tensor("input_size", pictures)
-    if tensor.ndim not in (3, 4):
-        raise ValueError(
-            f"`input_size` must be (H, W) or images, (B,) C x H x W; got an array of {check.shape(tensor)}."
-        )
-    return (tensor if tensor.ndim == 4 else tensor[None])[:1].detach()
 
 
 def _checked_size(size: Sequence[int]) -> tuple[int, int]:
