@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -38,11 +38,11 @@ class Tower(nn.Module):
 class Tokens(nn.Module):
     """Patches of 8 x 8 and a class token, like a ViT: every layer has the same grid."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int = 2) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, 8, 8, stride=8)
         self.start = nn.Parameter(torch.randn(1, 1, 8))
-        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2))
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(depth))
         self.head = nn.Linear(8, 5)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class Tokens(nn.Module):
         return self.head(tokens[:, 0] + tokens[:, 1:].mean(1))
 
 
-def seeded(kind: type[nn.Module], seed: int = 3) -> nn.Module:
+def seeded(kind: Callable[[], nn.Module], seed: int = 3) -> nn.Module:
     """One of them, with the same weights every time and the global random numbers untouched."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -13,7 +13,8 @@ vit_s14_cifar10. STEP is one of
 - rivals: other methods at equal or greater cost;
 - rise: RISE with 4,000 evaluations;
 - choices: other fills and segmenters;
-- outlines: AUROC within cells that straddle an outline (pets).
+- outlines: AUROC within cells that straddle an outline (pets);
+- fast: the preset that asks for no evaluations, against bilinear.
 
 The steps curve and rivals need ``pip install shapiq saliency``, which nothing else does.
 

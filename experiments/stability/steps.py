@@ -165,9 +165,18 @@ def outlines(case: Case, path: Path) -> Row:
     return {f"{name} auroc": float(cell_auroc(pixel_map, truth, grid)) for name, pixel_map in maps.items()}
 
 
+def fast(case: Case, _: Path) -> Row:
+    """What the middle block of a transformer, or a finer layer, gives without any evaluation."""
+    maps = {
+        "bilinear": usu.interpolate(case.coarse.double(), case.size, "bilinear"),
+        "fast": case.made(PRESETS["fast"], None, 0).pixel_map,
+    }
+    return {f"{name} {metric}": value for name, one in maps.items() for metric, value in case.faithful(one).items()}
+
+
 STEPS: dict[str, Callable[[Case, Path], Row]] = {
     "seeds": seeds, "long": long, "curve": curve, "moved": moved, "rivals": rivals, "rise": rise, "choices": choices,
-    "outlines": outlines,
+    "outlines": outlines, "fast": fast,
 }  # fmt: skip
 
 

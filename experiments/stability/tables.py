@@ -45,7 +45,7 @@ def tables(every: Mapping[str, Rows]) -> dict[str, str]:
     return {
         "presets": _presets(every), "paid": _paid(every), "known": _known(every), "auto": _auto(every),
         "curve": _curve(every), "few": _few(every), "moved": _moved(every), "rivals": _rivals(every),
-        "choices": _choices(every), "outlines": _outlines(every),
+        "choices": _choices(every), "outlines": _outlines(every), "fast": _fast(every),
     }  # fmt: skip
 
 
@@ -170,3 +170,13 @@ def _outlines(every: Mapping[str, Rows]) -> str:
             tail = ("", "") if name == "bilinear" else (f"{shift:+.3f}", f"{p:.2g}")
             lines.append([title.replace("ImageNet", "pets"), name, str(n), mean(rows, f"{name} auroc"), *tail])
     return markdown(("network", "upsampler", "n", "AUROC", "shift to bilinear", "p"), lines)
+
+
+def _fast(every: Mapping[str, Rows]) -> str:
+    lines = []
+    for title, rows in steps(every, "fast"):
+        for metric in PAID:
+            n, shift, p = against(rows, f"fast {metric}", f"bilinear {metric}")
+            means = [mean(rows, f"{name} {metric}") for name in ("bilinear", "fast")]
+            lines.append([title, metric, str(n), *means, f"{shift:+.3f}", f"{p:.2g}"])
+    return markdown(("network", "metric", "n", "bilinear", "`fast`", "shift", "p"), lines)

@@ -252,6 +252,16 @@ def test_without_scores_a_model_without_finer_layers_is_refused(tower, target):
         upsample(torch.ones(32, 32), IMAGE, tower, target, preset="fast")  # no layer is finer than the picture
 
 
+def test_fast_follows_the_middle_block_of_a_transformer():
+    net = seeded(lambda: Tokens(6))
+    middle = usu.layercam(net, IMAGE[None], 1, layer="blocks.2").values[0]
+    found = explain(net, IMAGE, 1, preset="fast")
+    by_hand = upsample(found.coarse, IMAGE, net, 1, preset="fast", picture=found.picture, finer=[middle])
+    np.testing.assert_allclose(found.pixel_map, by_hand.pixel_map, rtol=1e-6)
+    plain = upsample(found.coarse, IMAGE, net, 1, preset="fast", picture=found.picture, finer=[torch.ones(4, 4)])
+    assert np.corrcoef(np.ravel(found.pixel_map), np.ravel(plain.pixel_map))[0, 1] < 0.99
+
+
 # ---------------------------------------------------------------- maps that are handed in
 
 

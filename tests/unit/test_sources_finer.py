@@ -141,7 +141,21 @@ def test_a_layer_that_was_asked_for_has_its_own_finer_ones(tower, source):
 # ---------------------------------------------------------------- which models have any
 
 
-def test_tokens_of_one_grid_have_none():
+@pytest.mark.parametrize(("depth", "middle"), [(4, "blocks.1"), (5, "blocks.2"), (6, "blocks.2")])
+def test_of_a_transformer_the_middle_block_is_heard(depth, middle):
+    net = seeded(lambda: Tokens(depth))
+    expected = usu.layercam(net, PICTURE[None], 2, layer=middle).values.double()
+    assert expected.max() > 0
+    with counted(net) as seen:
+        found = finer_maps(engine(net, 2), net, PICTURE, 16)
+    assert seen == [1]
+    assert len(found.maps) == 1
+    assert torch.equal(found.maps[0], expected)
+    assert torch.equal(usu.gradcam(net, PICTURE[None], 2, finer=True).finer[0], expected)
+    assert finer_maps(engine(net, 2), net, PICTURE, 17).maps == (), "the tokens are coarser than the map"
+
+
+def test_a_transformer_of_few_blocks_has_no_middle():
     net = seeded(Tokens)
     with counted(net) as seen:
         found = finer_maps(engine(net), net, PICTURE, 16)

@@ -22,6 +22,8 @@ from usu.sources.grids import LayerGrid, find_grid, trace_tokens
 _KEPT = 64
 #: Nodes of the graph between the picture, or a convolution, and its tokens: more are no patch embedding.
 _EMBEDDING = 100
+#: Fewer layers of a kind are no stack of transformer blocks with a middle.
+_BLOCKS = 4
 _WITHOUT_HOOK = (nn.Linear, torch.jit.ScriptModule)
 
 
@@ -61,6 +63,8 @@ class Recording:
     outputs: deque[LayerOutput] = field(default_factory=lambda: deque(maxlen=_KEPT))
     #: The last output of each shape, in that order.
     by_shape: dict[tuple[int, ...], LayerOutput] = field(default_factory=dict)
+    #: Outputs over the picture as tokens, by the parent and the kind of their module: blocks of a transformer together.
+    blocks: dict[tuple[str, type], list[LayerOutput]] = field(default_factory=dict)
     #: What the convolutions returned, the last of each grid (h, w): a ViT's patch embedding is one of them.
     patches: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
     #: C and l of what convolutions over signals returned: these are no tokens.
@@ -188,7 +192,7 @@ def recorded(
         if not tensor.requires_grad:
             return None
         # the layers inside a ModelOutput are recorded themselves
-        rebuilt, spatial = isinstance(output, Tensor) or type(output) in (tuple, list), False
+        rebuilt, spatial, grid = isinstance(output, Tensor) or type(output) in (tuple, list), False, None
         candidate = search and rebuilt and len(shape) in (3, dims + 2) and shape[0] == len(images)
         if candidate and (not trace or seen.depends(tensor)):
             grid = seen.grid(shape)
@@ -208,6 +212,8 @@ def recorded(
         if shapes and spatial:
             seen.by_shape.pop(shape, None)
             seen.by_shape[shape] = found
+            if trace and grid is not None and grid.layout == "tokens":
+                seen.blocks.setdefault((name.rpartition(".")[0], type(module)), []).append(found)
         if again or not rebuilt:
             return None
         # a copy goes on, so that a layer that works in place cannot change what was recorded
@@ -300,13 +306,22 @@ def last_layer(seen: Recording, score: Tensor, *, again: bool = False) -> Chosen
 
 
 def finer_layers(seen: Recording, score: Tensor, cells: int, levels: int, *, again: bool = False) -> list[Chosen]:
-    """The last layer of each of the next ``levels`` resolutions above ``cells`` places."""
+    """The last layer of each of the next ``levels`` resolutions above ``cells`` places.
+
+    The tokens of a transformer keep their resolution. There the middle one of its blocks is heard instead: what it
+    knows of a place has not yet been shared with all the others.
+    """
     last: dict[tuple[int, ...], tuple[LayerOutput, LayerGrid]] = {}
     for shape, one in seen.by_shape.items():
         grid = seen.grid(shape)
         if grid is not None and grid.places > cells and one.output.grad_fn not in seen.nearly:
             last[grid.size] = one, grid
     found = [last[size] for size in sorted(last, key=prod)[:levels]]
+    blocks = max(seen.blocks.values(), key=len, default=[])
+    if not found and len(blocks) >= _BLOCKS:
+        middle = blocks[(len(blocks) - 1) // 2]
+        grid = seen.grid(tuple(middle.output.shape))
+        found = [(middle, grid)] if grid is not None and grid.places >= cells else []
     return _at(score, found, again=again) if found and score.requires_grad else []
 
 
