@@ -20,10 +20,11 @@ RIVALS = (
 
 
 def steps(every: Mapping[str, Rows], step: str) -> Iterator[tuple[str, Rows]]:
-    """The networks that this step was run on, as a person calls them."""
-    for name, (_, title) in NETWORKS.items():
-        if every.get(f"{step}-{name}"):
-            yield title, [row for row in every[f"{step}-{name}"] if len(row) > 1]
+    """The networks that this step was run on, as a person calls them; then runs of before segments were calm."""
+    for suffix, told in (("", ""), ("_before", ", former segments")):
+        for name, (_, title) in NETWORKS.items():
+            if rows := [row for row in every.get(f"{step}-{name}{suffix}", ()) if len(row) > 1]:
+                yield f"{title}{told}", rows
 
 
 def mean(rows: Rows, name: str) -> str:
