@@ -114,7 +114,8 @@ def packed(grid: Grid) -> bytes:
     try:
         return bytes(cloudpickle.dumps(grid.without_pictures()))
     except Exception as error:  # whatever an object says when it cannot be pickled
-        raise TypeError(f"`engine` must be one process for what cannot be sent to others; got {error}") from error
+        why = " ".join(str(error).split())
+        raise TypeError(f"`engine` must be one process for what cannot be sent to others; got {why}.") from error
 
 
 def _shared(units: Iterable[Unit], start: Callable[[], Worker], workers: int) -> Iterator[tuple[Unit, Outcome]]:

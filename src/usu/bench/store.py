@@ -213,13 +213,13 @@ class Store:
                 self._rebuild()
 
     def _prepare(self) -> None:
-        self.base.execute("PRAGMA journal_mode = WAL")
         self.base.execute("PRAGMA synchronous = FULL")
         with self._transaction():
             for table, columns in _TABLES.items():
                 names = f"{', '.join(columns)}, PRIMARY KEY ({', '.join(_KEYS[table])})"
                 self.base.execute(f"CREATE TABLE IF NOT EXISTS {table} ({names}) WITHOUT ROWID")
             self.base.execute(f"PRAGMA application_id = {_APPLICATION}")
+        self.base.execute("PRAGMA journal_mode = WAL")  # from now on, so that the file itself says whose it is
 
     def _refuse_what_is_not_ours(self) -> None:
         """Links, other programs' files, and folders of before there was a store."""

@@ -51,7 +51,7 @@ def _top_iou(one: NDArray, other: NDArray) -> float:
 
 
 def _of_two_seeds(case: Case) -> Measured:
-    raise ValueError("`metrics` must not name seed-iou or seed-correlation here; they compare two maps.")
+    raise TypeError("`case` must hold two maps for a metric that compares seeds; got one.")
 
 
 #: Of the map and the same with the next seed; NaN for upsamplers that draw nothing.

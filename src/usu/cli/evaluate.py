@@ -26,8 +26,8 @@ def evaluate(
             metavar="PICTURES... | PLAN.toml | status RUN | report RUN | check RUN",
         ),
     ],
-    model: Annotated[str, typer.Option(help="As for usu explain.")] = "efficientnet_lite0",
-    weights: Annotated[str | None, typer.Option(help="A local file of weights (.pth or .safetensors).")] = None,
+    model: run.Model = "efficientnet_lite0",
+    weights: run.Weights = None,
     forward: Annotated[
         str | None,
         typer.Option(help="The same model as .onnx for all passes but the source's; or auto: exported where possible."),
@@ -61,9 +61,9 @@ def evaluate(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, after a short probe.")] = False,
     seed: Annotated[int, typer.Option(help="Of everything random but the noise fill.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    device: run.Device = "cpu",
     out: Annotated[Path, typer.Option(help="Folder for rows, table and report.")] = Path("usu-evaluation"),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars and no remarks.")] = False,
+    quiet: run.Quiet = False,
 ) -> None:
     """Measure upsamplers on your pictures and your models, with controls and statistics.
 
@@ -107,8 +107,7 @@ def _run(plan: Plan, out: Path, engine: Engine, *, quiet: bool) -> None:
         bars.start("units", None)
         try:
             store.register({"title": plan.title, "against": plan.against})
-            told = lambda name, done, total: bars.progress and bars.progress(done, total)  # noqa: E731
-            for _ in computed(plan.grid, store, engine, told):
+            for _ in computed(plan.grid, store, engine, lambda _, done, total: bars.show(done, total)):
                 pass  # what is finished is in the store
         except KeyboardInterrupt:
             run.note(f"interrupted; every finished unit is kept in {out}, run the same command to go on")

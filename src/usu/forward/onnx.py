@@ -53,7 +53,7 @@ class OnnxModel:
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process reads the file itself; a session is known to this one alone."""
         if self.path is None:
-            raise TypeError("`model` must be a path, not a session, to be sent to another process.")
+            raise TypeError("`model` must be read from a file to be sent to another process; got a session.")
         return from_onnx, (self.path,)
 
     def __call__(self, batch: Tensor) -> Tensor:
