@@ -89,7 +89,8 @@ class Ray:
         payload, ours = packed(grid), not ray.is_initialized()
         if ours:
             try:
-                own = {"include_dashboard": False, "num_cpus": self.workers} if self.address is None else {}
+                alone = {"include_dashboard": False, "num_cpus": self.workers}
+                own: dict[str, Any] = alone if self.address is None else {}
                 ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, **own)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise ConnectionError(f"`address` must be a Ray cluster; got {self.address!r} ({error}).") from error

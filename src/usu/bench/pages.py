@@ -76,10 +76,12 @@ class Frontier:
             f'aria-label="{escape(self.metric)} by evaluations" font-family="sans-serif" font-size="12">',
             f'<rect width="{width}" height="{height}" fill="white"/>',
         ]
-        for cost in [c for c in (0, 1, 10, 30, 60, 100, 300, 600, 1000) if math.log2(1 + c) <= far + 1e-9]:
+        for cost in [
+            c for c in (0.0, 1.0, 10.0, 30.0, 60.0, 100.0, 300.0, 600.0, 1000.0) if math.log2(1 + c) <= far + 1e-9
+        ]:
             x, _ = place(cost, low)
             parts.append(f'<path d="M{x:.1f} {top}V{height - bottom}" stroke="#e6e6e6"/>')
-            parts.append(f'<text x="{x:.1f}" y="{height - bottom + 18}" text-anchor="middle">{cost}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{height - bottom + 18}" text-anchor="middle">{cost:g}</text>')
         for step in range(5):
             value = low + (high - low) * step / 4
             _, y = place(0, value)

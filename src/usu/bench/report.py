@@ -16,7 +16,7 @@ from usu.bench.pages import Block, Figure, Frontier, Heading, Sheet, Text, html,
 from usu.bench.store import Store
 from usu.bench.table import GRID, Table, latex, save
 from usu.bench.units import SEED_METRICS, metric_named
-from usu.results.files import written
+from usu.results.folder import written
 from usu.stats import Comparison, Report
 from usu.stats import report as compared
 from usu.stats.tables import cells, legend, title

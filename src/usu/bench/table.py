@@ -16,7 +16,7 @@ import numpy as np
 
 from usu.errors import MissingExtraError
 from usu.metrics.catalogue import FILLS
-from usu.results.files import draft_prefix
+from usu.results.folder import draft_prefix
 from usu.stats import Report
 from usu.stats.tables import cells, legend, title
 from usu.types import NDArray
