@@ -146,7 +146,7 @@ def _blocks(groups: Sequence[Group], facts: Mapping[str, str], store: Store) -> 
             n = sum(group.pictures for group in own)
             note = f"{model or 'the model'}: mean {metric} over {len(own)} datasets and sources, {n} maps each"
             yield Figure(
-                f"frontier-{len(model) and model}", note, Frontier(metric, metric_better(metric), _points(own, metric))
+                f"frontier-{model or 'all'}", note, Frontier(metric, metric_better(metric), _points(own, metric))
             )
     yield from _measured(groups)
     yield from _papers(groups)
@@ -244,7 +244,8 @@ def _papers(groups: Sequence[Group]) -> Iterator[Block]:
                 plain = metric.removesuffix("-raw")
                 lines = [o for o in printed if (o["table"], o["dataset"], o["metric"]) == ("full", dataset, plain)]
                 yield _printed(f"paper: {plain}, {label}", lines, "model")
-                yield _ours(own, metric, "model")
+                stepped = next((m for m in own[0].table.metrics if m.partition("@")[0] == metric), metric)
+                yield _ours(own, stepped, "model")
             continue
         for model in dict.fromkeys(group.model for group in own):
             yield _ours([group for group in own if group.model == model], "infidelity-raw", "source")

@@ -51,7 +51,7 @@ class Remembered(nn.Module):
     def forward(self, batch: Tensor) -> Any:
         """The model's own output."""
         content = batch.detach().cpu().movedim(1, -1).flatten().view(torch.uint8).numpy()
-        key = (tuple(batch.shape), batch.dtype, blake2b(memoryview(content), digest_size=16).digest())
+        key = (tuple(batch.shape), batch.dtype, blake2b(content.tobytes(), digest_size=16).digest())
         if key in self._kept:
             self.lent += self._kept[key][1]
         else:

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from platform import python_version_tuple
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ from usu.forward.digest import described, digest, is_known
 from usu.forward.engine import RuntimeName
 from usu.forward.runtime import runtime
 from usu.metrics.catalogue import Case, Metric, by_name
+from usu.metrics.curves import irof, monotonicity_correlation, pixel_flipping
 from usu.metrics.passes import Measured
 from usu.models import Loaded
 from usu.score.posterior import iou_with_first
@@ -61,11 +63,36 @@ SEED_METRICS: dict[str, Callable[[NDArray, NDArray], float]] = {
 }
 
 
+def _stepped(case: Case, *, plain: str, steps: int) -> Measured:
+    metric, options = _STEPPED[plain]
+    dice = case.dice(metric.__name__)
+    return metric(case.pixel_map, case.image, case.model, case.target, generator=dice, **options(steps))
+
+
+#: Metrics of many steps, and how a number of them is said: a grid of so many rows and columns, so many groups.
+_STEPPED: dict[str, tuple[Callable[..., Measured], Callable[[int], dict[str, Any]]]] = {
+    "irof": (irof, lambda steps: {"segments": (steps, steps)}),
+    "pixel-flipping": (pixel_flipping, lambda steps: {"steps": steps}),
+    "monotonicity": (monotonicity_correlation, lambda steps: {"steps": steps}),
+}
+
+
 def metric_named(name: str) -> Metric:
-    """One of `usu.metrics`, or of those that compare two seeds."""
+    """One of `usu.metrics`, or of those that compare two seeds; ``irof@7`` is IROF on a grid of 7 x 7.
+
+    >>> [metric_named(name).evaluations for name in ("irof@7", "pixel-flipping@8", "monotonicity@8")]
+    [50, 8, 9]
+    """
     if name in SEED_METRICS:
         return Metric(name, "higher", -1 if name == "seed-correlation" else 0, 1, True, 0, _of_two_seeds)
-    return by_name(name)
+    plain, at, steps = name.partition("@")
+    if not at:
+        return by_name(name)
+    if plain not in _STEPPED or not steps.isdecimal() or int(steps) < 2:
+        raise ValueError(f"`metrics` must have steps as in irof@7, one of {', '.join(_STEPPED)}; got {name!r}.")
+    count = int(steps)
+    spent = {"irof": count**2 + 1, "pixel-flipping": count}.get(plain, count + 1)
+    return replace(by_name(plain), name=name, evaluations=spent, measure=partial(_stepped, plain=plain, steps=count))
 
 
 @dataclass(frozen=True, eq=False)
