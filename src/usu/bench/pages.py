@@ -178,7 +178,7 @@ def _bold(text: str) -> str:
     return re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escape(text))
 
 
-def markdown(title: str, blocks: Sequence[Block]) -> tuple[str, dict[str, str]]:
+def markdown(title: str, blocks: Sequence[Block], *, prefix: str = "") -> tuple[str, dict[str, str]]:
     """The text, and its figures by the names of their files."""
     lines, figures = [f"# {title}"], {}
     for block in blocks:
@@ -188,7 +188,7 @@ def markdown(title: str, blocks: Sequence[Block]) -> tuple[str, dict[str, str]]:
             case Text(text, item):
                 lines += [f"- {text}"] if item else ["", text]
             case Figure(name, caption, drawing):
-                file = f"{re.sub(r'[^a-z0-9-]+', '-', name.lower()).strip('-')}.svg"
+                file = f"{prefix}{re.sub(r'[^a-z0-9-]+', '-', name.lower()).strip('-')}.svg"
                 figures[file] = drawing.svg()
                 lines += ["", f"![{caption}]({file})"]
             case Sheet(caption, heads, rows, _):

@@ -65,26 +65,28 @@ class Group:
             return "-"
         mark, against = "", self.comparison(metric)
         if against is not None and upsampler != against.against:
-            mark = {"better": "+", "worse": "-", "undecided": ""}[against[upsampler].verdict]
-        return f"{_number(float(np.mean(seen)))}{mark} ({len(seen)})"
+            mark = {"better": " +", "worse": " -", "undecided": ""}[against[upsampler].verdict]
+        return f"{_number(float(np.mean(seen)))} ({len(seen)}){mark}"
+
+    @cached_property
+    def signature(self) -> tuple[object, ...]:
+        """The same for sources whose maps are the same: all numbers of the reference, to five digits."""
+        first = self.table.upsamplers[0]
+        own = [row for row in self.table.rows if row.upsampler == first]
+        return (self.dataset, self.model, *((row.picture, row.metric, f"{row.value:.4e}") for row in own))
 
 
 def write_report(store: Store, folder: str | Path, *, against: str | None = None) -> list[Path]:
     """The tables (`save`), ``report.html``, ``report.md`` with its figures, and ``report.tex``."""
-    home = Path(folder)
-    facts = store.ingredients()
-    names = store.groups()
+    home, facts, names = Path(folder), store.ingredients(), store.groups()
     if not names:
         return []
     grid = tuple(kind for number, kind in enumerate(GRID) if any(name[number] for name in names))
     paths = save((Table(tuple(store.rows(name)), {}) for name in names), home, grid)
-    groups = grouped(store, against or facts.get("against", "bilinear"))
-    blocks = list(_blocks(groups, facts, store))
-    heading = facts.get("title", "usu evaluate")
-    paths.append(written(home / "report.html", html(heading, blocks).encode()))
-    text, figures = markdown(heading, blocks)
-    paths.append(written(home / "report.md", text.encode()))
-    paths += [written(home / name, drawing.encode()) for name, drawing in figures.items()]
+    tables = {name: Table(tuple(store.rows(name)), {}) for name in names}
+    groups = grouped(tables, against or facts.get("against", "bilinear"))
+    failures = [f"{one.name}: {one.sentence}" for one in store.failures()]
+    paths += drawn(home, "report", facts.get("title", "usu evaluate"), [*blocks_of(groups, facts, failures)])
     reports = [group.found for group in groups if group.found is not None]
     if reports:
         paths.append(written(home / "report.tex", "\n".join(map(latex, reports)).encode()))
@@ -94,11 +96,18 @@ def write_report(store: Store, folder: str | Path, *, against: str | None = None
     return paths
 
 
-def grouped(store: Store, against: str) -> list[Group]:
-    """Every dataset, model and source, compared in one family of tests."""
-    tables = {name: Table(tuple(store.rows(name)), {}) for name in store.groups()}
+def drawn(home: Path, name: str, heading: str, blocks: Sequence[Block]) -> list[Path]:
+    """As HTML, and as Markdown with its figures beside it."""
+    text, figures = markdown(heading, blocks, prefix=f"{name}-")
+    files = {f"{name}.html": html(heading, blocks), f"{name}.md": text, **figures}
+    return [written(home / file, content.encode()) for file, content in files.items()]
+
+
+def grouped(tables: Mapping[tuple[str, str, str], Table], against: str) -> list[Group]:
+    """Every dataset, model and source, compared in one family of tests; sources that are the same count once."""
     asked = {name: _asked(table, against) for name, table in tables.items()}
-    family = sum(len(values) - 1 for one in asked.values() for _, values in one.values())
+    different = {Group(*name, table, None).signature: asked[name] for name, table in tables.items()}
+    family = sum(len(values) - 1 for one in different.values() for _, values in one.values())
     return [
         Group(*name, table, compared(asked[name], against, family=max(1, family)) if asked[name] else None)
         for name, table in tables.items()
@@ -123,31 +132,27 @@ def metric_better(name: str) -> str:
         return "higher"
 
 
-def _blocks(groups: Sequence[Group], facts: Mapping[str, str], store: Store) -> Iterator[Block]:
-    first = groups[0]
+def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Sequence[str]) -> Iterator[Block]:
+    """The whole report, what matters first."""
     against = next((g.found.comparisons[0].against for g in groups if g.found is not None), "")
+    different = list({group.signature: group for group in reversed(groups)}.values())[::-1]
+    names = [name for name in dict.fromkeys(n for g in groups for n in g.table.upsamplers) if name != against]
     yield Heading(2, "In one line each")
     if against:
-        for name in first.table.upsamplers:
-            if name != against:
-                yield Text(f"**{name}**: {_verdict(groups, name, against)}", item=True)
+        for name in names:
+            yield Text(f"**{name}**: {_verdict(different, name, against)}", item=True)
+        models = list(dict.fromkeys(group.model for group in groups))
+        if len(models) > 1:
+            own = {model: [group for group in different if group.model == model] for model in models}
+            body = [[name, *(", ".join(_counts(own[model], name)) or "-" for model in models)] for name in names]
+            yield Sheet(f"Better than {against} (+), worse (-), of so many, by network", ["upsampler", *models], body)
     else:
         yield Text("Nothing was compared: the reference is not among the upsamplers, or the only one.")
-    yield from _progress(groups, facts, store)
-    yield Heading(2, "Cost and faithfulness")
-    yield Text(
-        "Every upsampler at its number of model evaluations, which are counted as if nothing had been shared. The line "
-        "joins those that nothing cheaper beats."
-    )
-    for model in dict.fromkeys(group.model for group in groups):
-        own = [group for group in groups if group.model == model]
-        metric = next((m for m in FAITHFUL if any(m in g.table.metrics for g in own)), None)
-        if metric is not None:
-            n = sum(group.pictures for group in own)
-            note = f"{model or 'the model'}: mean {metric} over {len(own)} datasets and sources, {n} maps each"
-            yield Figure(
-                f"frontier-{model or 'all'}", note, Frontier(metric, metric_better(metric), _points(own, metric))
-            )
+    yield from _twins(groups)
+    yield from _progress(groups, facts)
+    if failures:
+        yield Text(f"{len(failures)} measurements failed; the first: {failures[0]}")
+    yield from _frontiers(groups)
     yield from _measured(groups)
     yield from _papers(groups)
     yield Heading(2, "Cost and stability")
@@ -163,21 +168,35 @@ def _blocks(groups: Sequence[Group], facts: Mapping[str, str], store: Store) -> 
             yield Sheet(title(comparison), heads, body, folded=True)
 
 
-def _verdict(groups: Sequence[Group], name: str, against: str) -> str:
-    """How often better and worse on what decides."""
+def _counts(groups: Sequence[Group], name: str) -> list[str]:
+    """How often better and worse, on each metric that decides."""
     told = []
     for metric in FAITHFUL:
         rows = [c[name] for g in groups if (c := g.comparison(metric)) is not None and name in g.table.upsamplers]
-        rows = [row for row in rows if row.measured]
-        if rows:
-            better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
-            told.append(f"{metric} better in {better} of {len(rows)}, worse in {worse}")
+        verdicts = [row.verdict for row in rows if row.measured]
+        if verdicts:
+            told.append(f"{metric} +{verdicts.count('better')} -{verdicts.count('worse')} of {len(verdicts)}")
+    return told
+
+
+def _verdict(groups: Sequence[Group], name: str, against: str) -> str:
     spent = [row.evaluations for group in groups for row in group.table.rows if row.upsampler == name]
-    cost = f"{np.mean(spent):.0f} evaluations" if spent else "no evaluations"
-    return f"{'; '.join(told) or 'not measured on what decides'} (than {against}, after Bonferroni); {cost}."
+    told = "; ".join(_counts(groups, name)) or "not measured on what decides"
+    return f"{told} (better and worse than {against} after Bonferroni); {np.mean(spent):.0f} evaluations."
 
 
-def _progress(groups: Sequence[Group], facts: Mapping[str, str], store: Store) -> Iterator[Block]:
+def _twins(groups: Sequence[Group]) -> Iterator[Block]:
+    """Sources that cannot be told apart, which count once above."""
+    alike: dict[tuple[object, ...], list[Group]] = {}
+    for group in groups:
+        alike.setdefault(group.signature, []).append(group)
+    for same in alike.values():
+        if len(same) > 1:
+            names = ", ".join(group.source for group in same)
+            yield Text(f"On {same[0].dataset or 'these pictures'}, {same[0].model}, these give the same maps: {names}.")
+
+
+def _progress(groups: Sequence[Group], facts: Mapping[str, str]) -> Iterator[Block]:
     planned = {name.partition(".")[2]: int(count) for name, count in facts.items() if name.startswith("planned.")}
     rows = []
     for dataset, model in dict.fromkeys((group.dataset, group.model) for group in groups):
@@ -186,8 +205,22 @@ def _progress(groups: Sequence[Group], facts: Mapping[str, str], store: Store) -
         rows.append([dataset, model, str(done), str(planned.pop(f"{dataset}.{model}", done))])
     rows += [[*name.split(".", 1), "0", str(count)] for name, count in planned.items()]
     yield Sheet("Pictures measured, and planned", ["dataset", "model", "measured", "planned"], rows)
-    if failures := store.failures():
-        yield Text(f"{len(failures)} measurements failed; the first: {failures[0].name}: {failures[0].sentence}")
+
+
+def _frontiers(groups: Sequence[Group]) -> Iterator[Block]:
+    yield Heading(2, "Cost and faithfulness")
+    yield Text(
+        "Every upsampler at its number of model evaluations, which are counted as if nothing had been shared. The line "
+        "joins those that nothing cheaper beats."
+    )
+    for model in dict.fromkeys(group.model for group in groups):
+        own = [group for group in groups if group.model == model]
+        metric = next((m for m in FAITHFUL if any(m in g.table.metrics for g in own)), None)
+        if metric is not None:
+            n = sum(group.pictures for group in own)
+            note = f"{model or 'the model'}: mean {metric} over {len(own)} datasets and sources, {n} maps each"
+            drawing = Frontier(metric, metric_better(metric), _points(own, metric))
+            yield Figure(f"frontier-{model or 'all'}", note, drawing)
 
 
 def _measured(groups: Sequence[Group]) -> Iterator[Block]:
@@ -278,10 +311,11 @@ def _costs(groups: Sequence[Group]) -> Sheet:
             own = [row for row in rows if row.upsampler == name]
             if not own:
                 continue
+            seconds = [row.seconds for row in own if not np.isnan(row.seconds)]
             stable = [[row.value for row in own if row.metric == seed and not np.isnan(row.value)] for seed in seeds]
             body.append([
                 model, name, f"{np.mean([row.evaluations for row in own]):.0f}",
-                f"{np.median([row.seconds for row in own]):.2f}",
+                f"{np.median(seconds):.2f}" if seconds else "-",
                 *(f"{np.mean(values):.2f} ({len(values)})" if values else "-" for values in stable),
             ])  # fmt: skip
     heads = ["model", "upsampler", "evaluations", "seconds (median)", *(f"{seed} (n maps)" for seed in seeds)]

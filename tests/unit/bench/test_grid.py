@@ -171,9 +171,9 @@ def test_the_report_says_what_was_measured(tmp_path):
     run(out=tmp_path)
     with Store(tmp_path) as store:
         paths = {path.name for path in write_report(store, tmp_path)}
-    assert {"report.html", "report.md", "frontier-small.svg", "table.parquet"} <= paths
+    assert {"report.html", "report.md", "report-frontier-small.svg", "table.parquet"} <= paths
     text = (tmp_path / "report.md").read_text()
-    assert text.index("- **soft**: half-deletion better in 0 of 2,") < text.index("## Measured"), "the verdicts first"
+    assert text.index("- **soft**: half-deletion +0 -0 of 2") < text.index("## Measured"), "the verdicts first"
     assert "| cub | small | 1 | 1 |" in text
     assert "**paper: raw infidelity, CUB-200" in text
     assert "**measured: infidelity-raw, cub, small**" in text
