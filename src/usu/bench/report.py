@@ -103,13 +103,17 @@ def drawn(home: Path, name: str, heading: str, blocks: Sequence[Block]) -> list[
     return [written(home / file, content.encode()) for file, content in files.items()]
 
 
-def grouped(tables: Mapping[tuple[str, str, str], Table], against: str) -> list[Group]:
+def grouped(tables: Mapping[tuple[str, str, str], Table], against: str, *, resamples: int = 10_000) -> list[Group]:
     """Every dataset, model and source, compared in one family of tests; sources that are the same count once."""
     asked = {name: _asked(table, against) for name, table in tables.items()}
     different = {Group(*name, table, None).signature: asked[name] for name, table in tables.items()}
     family = sum(len(values) - 1 for one in different.values() for _, values in one.values())
     return [
-        Group(*name, table, compared(asked[name], against, family=max(1, family)) if asked[name] else None)
+        Group(
+            *name,
+            table,
+            compared(one, against, family=max(1, family), resamples=resamples) if (one := asked[name]) else None,
+        )
         for name, table in tables.items()
     ]
 
@@ -144,11 +148,11 @@ def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Seque
         models = list(dict.fromkeys(group.model for group in groups))
         if len(models) > 1:
             own = {model: [group for group in different if group.model == model] for model in models}
-            body = [[name, *(", ".join(_counts(own[model], name)) or "-" for model in models)] for name in names]
+            body = [[name, *(", ".join(counts(own[model], name)) or "-" for model in models)] for name in names]
             yield Sheet(f"Better than {against} (+), worse (-), of so many, by network", ["upsampler", *models], body)
     else:
         yield Text("Nothing was compared: the reference is not among the upsamplers, or the only one.")
-    yield from _twins(groups)
+    yield from twins(groups)
     yield from _progress(groups, facts)
     if failures:
         yield Text(f"{len(failures)} measurements failed; the first: {failures[0]}")
@@ -168,7 +172,7 @@ def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Seque
             yield Sheet(title(comparison), heads, body, folded=True)
 
 
-def _counts(groups: Sequence[Group], name: str) -> list[str]:
+def counts(groups: Sequence[Group], name: str) -> list[str]:
     """How often better and worse, on each metric that decides."""
     told = []
     for metric in FAITHFUL:
@@ -181,11 +185,11 @@ def _counts(groups: Sequence[Group], name: str) -> list[str]:
 
 def _verdict(groups: Sequence[Group], name: str, against: str) -> str:
     spent = [row.evaluations for group in groups for row in group.table.rows if row.upsampler == name]
-    told = "; ".join(_counts(groups, name)) or "not measured on what decides"
+    told = "; ".join(counts(groups, name)) or "not measured on what decides"
     return f"{told} (better and worse than {against} after Bonferroni); {np.mean(spent):.0f} evaluations."
 
 
-def _twins(groups: Sequence[Group]) -> Iterator[Block]:
+def twins(groups: Sequence[Group]) -> Iterator[Block]:
     """Sources that cannot be told apart, which count once above."""
     alike: dict[tuple[object, ...], list[Group]] = {}
     for group in groups:
@@ -271,12 +275,14 @@ def _papers(groups: Sequence[Group]) -> Iterator[Block]:
             continue
         if len(sources) > 1:
             lines = [one for one in printed if one["table"] == "cross-method" and one["dataset"] == dataset]
-            yield _printed(f"paper: raw infidelity, {label}, mean of VGG16, ResNet50 and ViT-B-16", lines, "source")
+            yield printed_table(
+                f"paper: raw infidelity, {label}, mean of VGG16, ResNet50 and ViT-B-16", lines, "source"
+            )
         else:
             for metric in PAPERS:
                 plain = metric.removesuffix("-raw")
                 lines = [o for o in printed if (o["table"], o["dataset"], o["metric"]) == ("full", dataset, plain)]
-                yield _printed(f"paper: {plain}, {label}", lines, "model")
+                yield printed_table(f"paper: {plain}, {label}", lines, "model")
                 stepped = next((m for m in own[0].table.metrics if m.partition("@")[0] == metric), metric)
                 yield _ours(own, stepped, "model")
             continue
@@ -284,7 +290,8 @@ def _papers(groups: Sequence[Group]) -> Iterator[Block]:
             yield _ours([group for group in own if group.model == model], "infidelity-raw", "source")
 
 
-def _printed(caption: str, lines: Sequence[Mapping[str, str]], down: str) -> Sheet:
+def printed_table(caption: str, lines: Sequence[Mapping[str, str]], down: str) -> Sheet:
+    """Lines of `paper` with upsamplers across and ``down`` downwards."""
     names = list(dict.fromkeys(line["upsampler"] for line in lines))
     rows = list(dict.fromkeys(line[down] for line in lines))
     found = {(line[down], line["upsampler"]): line["value"] for line in lines}
