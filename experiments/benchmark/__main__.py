@@ -19,7 +19,8 @@ from typing import Any
 from experiments.pages import filled, markdown
 
 from usu.bench import Row, Store, Table
-from usu.bench.report import FAITHFUL, Group, blocks_of, counts, drawn, grouped, paper, printed_table, twins
+from usu.bench.groups import Group, grouped
+from usu.bench.report import FAITHFUL, blocks_of, counts, drawn, paper, printed_table, twins
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS, PAGE = DOCS / "results" / "benchmark", DOCS / "benchmark.md"
@@ -93,8 +94,8 @@ def parts(name: str, groups: list[Group]) -> dict[str, str]:
             [group.model, group.dataset, group.source, *(group.cell(metric, one) for one in shown)] for group in groups
         ]
         made[f"{name} {metric}"] = markdown(["network", "pictures", "source", *shown], rows)
-    made[f"{name} twins"] = "\n".join(f"- {block.text}" for block in twins(groups)) or "- None."
     if name == "cross-method":
+        made[f"{name} twins"] = "\n".join(f"- {block.text}" for block in twins(groups))
         for dataset in ("imagenet", "cifar10"):
             lines = [one for one in paper() if (one["table"], one["dataset"]) == (name, dataset)]
             sheet = printed_table("", lines, "source")

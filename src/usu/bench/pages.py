@@ -186,7 +186,8 @@ def markdown(title: str, blocks: Sequence[Block], *, prefix: str = "") -> tuple[
             case Heading(level, text):
                 lines += ["", f"{'#' * level} {text}"]
             case Text(text, item):
-                lines += [f"- {text}"] if item else ["", text]
+                listed = item and lines[-1].startswith("- ")
+                lines += [f"- {text}"] if listed else ["", f"- {text}" if item else text]
             case Figure(name, caption, drawing):
                 file = f"{prefix}{re.sub(r'[^a-z0-9-]+', '-', name.lower()).strip('-')}.svg"
                 figures[file] = drawing.svg()

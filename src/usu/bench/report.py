@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from usu.bench.groups import Group, grouped, metric_better
+from usu.bench.measures import SEED_METRICS
 from usu.bench.pages import Block, Figure, Frontier, Heading, Sheet, Text, html, markdown
 from usu.bench.store import Store
 from usu.bench.table import GRID, Table, latex, save
-from usu.bench.units import SEED_METRICS, metric_named
 from usu.results.folder import written
-from usu.stats import Comparison, Report
-from usu.stats import report as compared
 from usu.stats.tables import cells, legend, title
 
 #: What decides about a map: those of the protocol that no map can please by its units.
@@ -28,52 +24,6 @@ PAPERS = ("infidelity-raw", "pixel-flipping", "road", "irof", "monotonicity", "s
 #: What the paper calls ours.
 _CALLED = {"paper": "USU", "paper-iwmr": "USU-IWMR", "paper-hybrid": "USU-Hybrid"}
 _SETS = {"imagenet": "ImageNet", "cifar10": "CIFAR-10", "cub": "CUB-200"}
-
-
-@dataclass(frozen=True)
-class Group:
-    """The rows of a dataset, a model and a source, compared."""
-
-    dataset: str
-    model: str
-    source: str
-    table: Table
-    found: Report | None
-
-    @property
-    def name(self) -> str:
-        """For headings."""
-        return ", ".join(filter(None, (self.dataset, self.model, self.source))) or "all pictures"
-
-    @cached_property
-    def pictures(self) -> int:
-        """How many."""
-        return len({row.picture for row in self.table.rows})
-
-    def comparison(self, metric: str) -> Comparison | None:
-        """Of a metric, where it was compared."""
-        every = () if self.found is None else self.found.comparisons
-        return next((one for one in every if one.metric == metric), None)
-
-    def cell(self, metric: str, upsampler: str) -> str:
-        """The mean, + or - where it differs from the reference after Bonferroni, and n."""
-        if metric not in self.table.metrics or upsampler not in self.table.upsamplers:
-            return "-"
-        values = self.table.values(metric)[upsampler]
-        seen = values[~np.isnan(values)]
-        if not len(seen):
-            return "-"
-        mark, against = "", self.comparison(metric)
-        if against is not None and upsampler != against.against:
-            mark = {"better": " +", "worse": " -", "undecided": ""}[against[upsampler].verdict]
-        return f"{_number(float(np.mean(seen)))} ({len(seen)}){mark}"
-
-    @cached_property
-    def signature(self) -> tuple[object, ...]:
-        """The same for sources whose maps are the same: all numbers of the reference, to five digits."""
-        first = self.table.upsamplers[0]
-        own = [row for row in self.table.rows if row.upsampler == first]
-        return (self.dataset, self.model, *((row.picture, row.metric, f"{row.value:.4e}") for row in own))
 
 
 def write_report(store: Store, folder: str | Path, *, against: str | None = None) -> list[Path]:
@@ -103,39 +53,6 @@ def drawn(home: Path, name: str, heading: str, blocks: Sequence[Block]) -> list[
     return [written(home / file, content.encode()) for file, content in files.items()]
 
 
-def grouped(tables: Mapping[tuple[str, str, str], Table], against: str, *, resamples: int = 10_000) -> list[Group]:
-    """Every dataset, model and source, compared in one family of tests; sources that are the same count once."""
-    asked = {name: _asked(table, against) for name, table in tables.items()}
-    different = {Group(*name, table, None).signature: asked[name] for name, table in tables.items()}
-    family = sum(len(values) - 1 for one in different.values() for _, values in one.values())
-    return [
-        Group(
-            *name,
-            table,
-            compared(one, against, family=max(1, family), resamples=resamples) if (one := asked[name]) else None,
-        )
-        for name, table in tables.items()
-    ]
-
-
-def _asked(table: Table, against: str) -> dict[str, tuple[Any, Mapping[str, Any]]]:
-    """What is compared: metrics that two upsamplers or more have, the reference among them."""
-    found: dict[str, tuple[Any, Mapping[str, Any]]] = {}
-    for metric in table.metrics:
-        values = {name: one for name, one in table.values(metric).items() if not np.isnan(one).all()}
-        if against in values and len(values) > 1 and metric not in SEED_METRICS:
-            found[metric] = (metric_better(metric), values)
-    return found
-
-
-def metric_better(name: str) -> str:
-    """Which way is better; a user's own metric is taken to be better when it is higher."""
-    try:
-        return metric_named(name).better
-    except ValueError:
-        return "higher"
-
-
 def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Sequence[str]) -> Iterator[Block]:
     """The whole report, what matters first."""
     against = next((g.found.comparisons[0].against for g in groups if g.found is not None), "")
@@ -143,13 +60,17 @@ def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Seque
     names = [name for name in dict.fromkeys(n for g in groups for n in g.table.upsamplers) if name != against]
     yield Heading(2, "In one line each")
     if against:
+        yield Text(
+            f"How often better (+) and worse (-) than {against} after Bonferroni, of so many datasets, models and "
+            "sources, and the median of the paired effect size d_z."
+        )
         for name in names:
-            yield Text(f"**{name}**: {_verdict(different, name, against)}", item=True)
+            yield Text(f"**{name}**: {_verdict(different, name)}", item=True)
         models = list(dict.fromkeys(group.model for group in groups))
         if len(models) > 1:
             own = {model: [group for group in different if group.model == model] for model in models}
-            body = [[name, *(", ".join(counts(own[model], name)) or "-" for model in models)] for name in names]
-            yield Sheet(f"Better than {against} (+), worse (-), of so many, by network", ["upsampler", *models], body)
+            body = [[name, *("; ".join(counts(own[model], name)) or "-" for model in models)] for name in names]
+            yield Sheet("The same by network", ["upsampler", *models], body)
     else:
         yield Text("Nothing was compared: the reference is not among the upsamplers, or the only one.")
     yield from twins(groups)
@@ -173,20 +94,22 @@ def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Seque
 
 
 def counts(groups: Sequence[Group], name: str) -> list[str]:
-    """How often better and worse, on each metric that decides."""
+    """How often better and worse on each metric that decides, and the median effect."""
     told = []
     for metric in FAITHFUL:
         rows = [c[name] for g in groups if (c := g.comparison(metric)) is not None and name in g.table.upsamplers]
-        verdicts = [row.verdict for row in rows if row.measured]
-        if verdicts:
-            told.append(f"{metric} +{verdicts.count('better')} -{verdicts.count('worse')} of {len(verdicts)}")
+        rows = [row for row in rows if row.measured]
+        if rows:
+            better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
+            middle = float(np.median([row.paired_d.estimate for row in rows]))
+            told.append(f"{metric} +{better} -{worse} of {len(rows)}, d_z {middle:+.2f}")
     return told
 
 
-def _verdict(groups: Sequence[Group], name: str, against: str) -> str:
+def _verdict(groups: Sequence[Group], name: str) -> str:
     spent = [row.evaluations for group in groups for row in group.table.rows if row.upsampler == name]
     told = "; ".join(counts(groups, name)) or "not measured on what decides"
-    return f"{told} (better and worse than {against} after Bonferroni); {np.mean(spent):.0f} evaluations."
+    return f"{told}; {np.mean(spent):.0f} evaluations."
 
 
 def twins(groups: Sequence[Group]) -> Iterator[Block]:
@@ -338,10 +261,6 @@ def _points(groups: Sequence[Group], metric: str) -> tuple[tuple[str, float, flo
         if values:
             found.append((name, float(np.mean([row.evaluations for row in rows])), float(np.mean(values))))
     return tuple(found)
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.2e}"
 
 
 def status(store: Store) -> list[str]:

@@ -173,7 +173,7 @@ def test_the_report_says_what_was_measured(tmp_path):
         paths = {path.name for path in write_report(store, tmp_path)}
     assert {"report.html", "report.md", "report-frontier-small.svg", "table.parquet"} <= paths
     text = (tmp_path / "report.md").read_text()
-    assert text.index("- **soft**: half-deletion +0 -0 of 2") < text.index("## Measured"), "the verdicts first"
+    assert text.index("- **soft**: half-deletion +0 -0 of 2, d_z ") < text.index("## Measured"), "the verdicts first"
     assert "| cub | small | 1 | 1 |" in text
     assert "**paper: raw infidelity, CUB-200" in text
     assert "**measured: infidelity-raw, cub, small**" in text
