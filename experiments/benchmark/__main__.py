@@ -1,6 +1,6 @@
 """The results of a plan as files of the documentation.
 
-    python -m experiments.benchmark cross-method RUN   # RUN: the folder that usu evaluate wrote
+    python -m experiments.benchmark cross-method RUN   # RUN: the folder that usu evaluate wrote, or several
     python -m experiments.benchmark cross-method       # the same from the committed CSV
 
 One line of the CSV is a picture under an upsampler; the report and every table of docs/benchmark.md are made of it.
@@ -20,7 +20,7 @@ from experiments.pages import filled, markdown
 
 from usu.bench import Row, Store, Table
 from usu.bench.groups import Group, grouped
-from usu.bench.report import FAITHFUL, blocks_of, counts, drawn, paper, printed_table, twins
+from usu.bench.report import FAITHFUL, blocks_of, by_network, drawn, paper, printed_table, twins
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS, PAGE = DOCS / "results" / "benchmark", DOCS / "benchmark.md"
@@ -41,11 +41,16 @@ SHOWN = (
 Tables = dict[tuple[str, str, str], Table]
 
 
-def keep(run: Path, name: str) -> None:
-    """A store as one line per picture and upsampler, and what is known of the run."""
-    with Store(run) as store:
-        groups = {group: store.rows(group) for group in store.groups()}
-        facts, failures = store.ingredients(), [f"{one.name}: {one.sentence}" for one in store.failures()]
+def keep(runs: list[Path], name: str) -> None:
+    """Stores as one line per picture and upsampler, and what is known of the runs."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    facts: dict[str, str] = {}
+    failures: list[str] = []
+    for run in runs:
+        with Store(run) as store:
+            groups |= {group: store.rows(group) for group in store.groups()}
+            facts |= store.ingredients()
+            failures += [f"{one.name}: {one.sentence}" for one in store.failures()]
     metrics = list(dict.fromkeys(row.metric for rows in groups.values() for row in rows))
     RESULTS.mkdir(parents=True, exist_ok=True)
     with (RESULTS / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
@@ -82,13 +87,8 @@ def read(name: str) -> Tables:
 def parts(name: str, groups: list[Group]) -> dict[str, str]:
     """The tables of the page, by their names there."""
     different = [*{group.signature: group for group in reversed(groups)}.values()][::-1]
-    models = [*dict.fromkeys(group.model for group in groups)]
     shown = [one for one in SHOWN if one in groups[0].table.upsamplers]
-    by_model = {model: [group for group in different if group.model == model] for model in models}
-    verdicts = [
-        [one, *("<br>".join(counts(by_model[m], one)) or "-" for m in models)] for one in shown if one != "bilinear"
-    ]
-    made = {f"{name} verdicts": markdown(["upsampler", *models], verdicts)}
+    made = {f"{name} verdicts": markdown(*by_network(different, shown[1:]))}
     for metric in (*FAITHFUL, "infidelity-raw"):
         rows = [
             [group.model, group.dataset, group.source, *(group.cell(metric, one) for one in shown)] for group in groups
@@ -106,10 +106,10 @@ def parts(name: str, groups: list[Group]) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=("main", "cross-method"))
-    parser.add_argument("run", type=Path, nargs="?")
+    parser.add_argument("runs", type=Path, nargs="*")
     asked = parser.parse_args()
-    if asked.run is not None:
-        keep(asked.run, asked.name)
+    if asked.runs:
+        keep(asked.runs, asked.name)
     told = json.loads((RESULTS / f"{asked.name}.json").read_text())
     groups = grouped(read(asked.name), told["facts"].get("against", "bilinear"))
     drawn(RESULTS, asked.name, told["facts"]["title"], [*blocks_of(groups, told["facts"], told["failures"])])

@@ -125,7 +125,7 @@ _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#1f2328;background:#fff}
 table{border-collapse:collapse;margin:.5rem 0 1.2rem;font-variant-numeric:tabular-nums;font-size:.9em}
 caption{text-align:left;font-weight:600;padding:.3rem 0}th,td{padding:.2rem .6rem;border-bottom:1px solid #d0d7de}
-th{text-align:left;cursor:pointer;background:#f6f8fa}td:not(:first-child){text-align:right}
+th{text-align:left;cursor:pointer;background:#f6f8fa}td.n{text-align:right}
 .wide{overflow-x:auto}summary{cursor:pointer}svg{max-width:100%;height:auto}figcaption{color:#57606a}
 """
 _SCRIPT = """
@@ -168,10 +168,16 @@ def _tagged(block: Block) -> str:
             return f"<figure>{drawing.svg()}<figcaption>{escape(caption)}</figcaption></figure>"
         case Sheet(caption, heads, rows, folded):
             head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
-            body = "".join(f"<tr>{''.join(f'<td>{escape(one)}</td>' for one in row)}</tr>" for row in rows)
+            body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
             table = f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
             table = f'<div class="wide"><table>{table}</table></div>'
             return f"<details><summary>{escape(caption)}</summary>{table}</details>" if folded else table
+
+
+def _cell(text: str) -> str:
+    """Numbers stand under each other."""
+    number = re.match(r"[-+]?\d", text) is not None
+    return f"<td{' class=n' * number}>{escape(text)}</td>"
 
 
 def _bold(text: str) -> str:

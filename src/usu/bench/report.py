@@ -66,11 +66,8 @@ def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Seque
         )
         for name in names:
             yield Text(f"**{name}**: {_verdict(different, name)}", item=True)
-        models = list(dict.fromkeys(group.model for group in groups))
-        if len(models) > 1:
-            own = {model: [group for group in different if group.model == model] for model in models}
-            body = [[name, *("; ".join(counts(own[model], name)) or "-" for model in models)] for name in names]
-            yield Sheet("The same by network", ["upsampler", *models], body)
+        if len({group.model for group in groups}) > 1:
+            yield Sheet("The same by network", *by_network(different, names))
     else:
         yield Text("Nothing was compared: the reference is not among the upsamplers, or the only one.")
     yield from twins(groups)
@@ -93,23 +90,33 @@ def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Seque
             yield Sheet(title(comparison), heads, body, folded=True)
 
 
-def counts(groups: Sequence[Group], name: str) -> list[str]:
-    """How often better and worse on each metric that decides, and the median effect."""
-    told = []
+def by_network(groups: Sequence[Group], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: an upsampler and a network each, with what `_counts` says of the metrics that decide."""
+    found = []
+    for name in names:
+        for model in dict.fromkeys(group.model for group in groups):
+            told = _counts([group for group in groups if group.model == model], name)
+            found.append([name, model, *(told.get(metric, "-") for metric in FAITHFUL)])
+    return ["upsampler", "network", *FAITHFUL], found
+
+
+def _counts(groups: Sequence[Group], name: str) -> dict[str, str]:
+    """Metric that decides -> how often better and worse, and the median effect."""
+    told = {}
     for metric in FAITHFUL:
         rows = [c[name] for g in groups if (c := g.comparison(metric)) is not None and name in g.table.upsamplers]
         rows = [row for row in rows if row.measured]
         if rows:
             better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
             middle = float(np.median([row.paired_d.estimate for row in rows]))
-            told.append(f"{metric} +{better} -{worse} of {len(rows)}, d_z {middle:+.2f}")
+            told[metric] = f"+{better} -{worse} of {len(rows)}, d_z {middle:+.2f}"
     return told
 
 
 def _verdict(groups: Sequence[Group], name: str) -> str:
     spent = [row.evaluations for group in groups for row in group.table.rows if row.upsampler == name]
-    told = "; ".join(counts(groups, name)) or "not measured on what decides"
-    return f"{told}; {np.mean(spent):.0f} evaluations."
+    told = "; ".join(f"{metric} {text}" for metric, text in _counts(groups, name).items())
+    return f"{told or 'not measured on what decides'}; {np.mean(spent):.0f} evaluations."
 
 
 def twins(groups: Sequence[Group]) -> Iterator[Block]:
