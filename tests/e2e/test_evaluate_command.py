@@ -277,3 +277,32 @@ def test_a_plan_is_a_grid(command: Usu, workplace: Path, monkeypatch: pytest.Mon
     assert all(own.count(one) == 2 for one in own)
     code, out, _ = command(workplace, "evaluate", "status", "planned")
     assert "boxed, again: 1 of 1 pictures" in out
+
+
+RAISING = """
+
+class Raising(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = small()[0]
+
+    def forward(self, x):
+        raise ArithmeticError("the cable is loose")
+
+
+def raising():
+    return Raising().eval(), small()[1]
+"""
+
+
+def test_a_model_that_always_raises_is_said_and_costs_the_code(command: Usu, workplace: Path) -> None:
+    (workplace / "raising.py").write_text(MODEL + RAISING)
+    code, out, err = command(
+        workplace, "evaluate", "pictures/coffee0.png", "--model", "raising.py:raising", "--layer", "inner.2",
+        "--upsamplers", "nearest,bilinear", "--metrics", "mass-error", "--out", "raised", "--quiet",
+    )  # fmt: skip
+    assert (code, out) == (1, "0 rows -> raised/table.csv\n")
+    assert "the cable is loose" in err
+    with Store(workplace / "raised") as store:
+        (failure,) = store.failures()
+    assert "raise ArithmeticError" in failure.traceback

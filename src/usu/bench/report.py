@@ -275,7 +275,7 @@ def status(store: Store) -> list[str]:
     facts, lines = store.ingredients(), []
     asked = "SELECT dataset, model, count(DISTINCT picture) FROM rows GROUP BY dataset, model"
     count: dict[tuple[str, ...], int] = {found[:2]: found[2] for found in store.base.execute(asked)}
-    planned = {tuple(n.split(".")[1:]): int(v) for n, v in facts.items() if n.startswith("planned.")}
+    planned = {tuple(n.split(".", 2)[1:]): int(v) for n, v in facts.items() if n.startswith("planned.")}
     for pair in dict.fromkeys([*planned, *count]):
         name = ", ".join(filter(None, pair)) or "all pictures"
         lines.append(f"{name}: {count.get(pair, 0)} of {planned.get(pair, count.get(pair, 0))} pictures")

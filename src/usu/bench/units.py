@@ -25,6 +25,7 @@ from usu.errors import UsuError
 from usu.forward import Model, engine
 from usu.forward.digest import described, digest, is_known
 from usu.forward.engine import RuntimeName
+from usu.forward.onnx import OnnxModel
 from usu.forward.runtime import runtime
 from usu.metrics.catalogue import Case, Metric
 from usu.metrics.passes import Measured
@@ -57,11 +58,11 @@ class Network:
     limit: int | None = None
 
     def passes(self, sample: Sample) -> Model:
-        """Who is asked for scores and by metrics."""
+        """Who is asked for scores and by metrics; an ONNX session in one thread, as everything in a unit."""
+        found: Model = self.model if self.forward is None or isinstance(self.forward, str) else self.forward
         if isinstance(self.forward, str):
-            found: Model = runtime(self.model, torch.as_tensor(sample.image), self.forward).model
-            return found
-        return self.model if self.forward is None else self.forward
+            found = runtime(self.model, torch.as_tensor(sample.image), self.forward).model
+        return replace(found, workers=1) if isinstance(found, OnnxModel) else found
 
     def settled(self, sample: Sample) -> Network:
         """With the runtime that ``auto`` stands for, so that every worker has the same."""

@@ -116,7 +116,7 @@ def _run(plan: Plan, out: Path, engine: Engine, *, quiet: bool) -> None:
         write_report(store, out)
     run.tell(f"{count} rows -> {out / 'table.csv'}")
     if failed:
-        raise typer.Exit(1 if count else 2)
+        raise typer.Exit(1)
 
 
 def _engine(name: str, workers: int | None, address: str | None, patience: float | None) -> Engine:

@@ -16,6 +16,7 @@ from usu.bench import Network, Sample, Store, evaluate
 from usu.bench.report import paper, write_report
 from usu.bench.scene import Remembered
 from usu.forward.digest import described, is_known
+from usu.forward.onnx import OnnxModel
 
 DICE = torch.Generator().manual_seed(3)
 PICTURES = [Sample(name, torch.rand(3, 40, 40, generator=DICE)) for name in ("one", "two", "three", "four")]
@@ -75,6 +76,11 @@ def test_scores_of_one_picture_serve_every_source():
         spent.append(sum(asked))
     # one of the thirty is the pass that hears the finer layers; it asks the module itself
     assert spent == [29, 29]
+
+
+def test_a_session_is_asked_in_one_thread():
+    session = OnnxModel(None, "image", "logits", np.float32, None, workers=4)
+    assert Network(MODEL, session).passes(PICTURES[0]).workers == 1
 
 
 def test_a_batch_is_remembered_whole():
