@@ -1,8 +1,8 @@
-"""``python -m benchmarks [operator] [pipeline] [imports] [metrics] [page]``: all of them if none is named."""
+"""``python -m benchmarks [operator] [pipeline] [imports] [metrics] [page] [evaluation]``: all if none is named."""
 
 import sys
 
-from benchmarks import imports, metrics, operator, page, pipeline
+from benchmarks import evaluation, imports, metrics, operator, page, pipeline
 
 BENCHMARKS = {
     "operator": operator.main,
@@ -10,6 +10,7 @@ BENCHMARKS = {
     "imports": imports.main,
     "metrics": metrics.main,
     "page": page.main,
+    "evaluation": evaluation.main,
 }
 
 for name in sys.argv[1:] or BENCHMARKS:

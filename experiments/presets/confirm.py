@@ -1,6 +1,6 @@
 """The presets against every rival and control, on pictures they were not chosen on.
 
-    python -m experiments.presets.confirm DATA RUN --forward lite0.onnx [--part 1/2] [--again]
+    python -m experiments.presets.confirm DATA RUN --forward lite0.onnx [--workers 2] [--again]
 
 ``DATA`` holds ``imagenet/images``, ``pets/images`` and ``pets/masks``; ``RUN`` keeps rows and RISE's maps, so that the
 command can be repeated to go on. RISE's 4,000 passes a picture are most of the work; ``--again``, on the pictures that
@@ -17,7 +17,7 @@ from experiments.presets import FORMER
 from experiments.presets.pictures import confirmation, places
 from experiments.presets.rivals import LayerCam, RefineCam, Rise, Spiked
 
-from usu.bench import Table, evaluate
+from usu.bench import Local, Table, evaluate
 from usu.bench.contenders import Guided
 from usu.forward import from_onnx
 from usu.models import load
@@ -38,7 +38,7 @@ def arguments(groups: tuple[str, ...] = ()) -> argparse.Namespace:
     parser.add_argument("data", type=Path)
     parser.add_argument("run", type=Path)
     parser.add_argument("--forward", help="the embedded network as .onnx")
-    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--workers", type=int, default=1)
     if groups:
         parser.add_argument("--group", choices=groups)
     else:
@@ -50,7 +50,6 @@ def main() -> None:
     asked = arguments()
     torch.set_num_threads(1)
     loaded = load("efficientnet_lite0")
-    number, count = map(int, asked.part.split("/"))
     rivals = [
         "plain", "presets", "scores-alone", "kernel-shap", *CONTROLS, LayerCam(), RefineCam(),
         Spiked(Guided("soft", FORMER["soft"])),
@@ -62,14 +61,13 @@ def main() -> None:
         evaluate(
             some, confirmation(asked.data, loaded, again=asked.again), loaded.model, METRICS,
             forward=from_onnx(asked.forward) if asked.forward else None, layer=loaded.layer, out=asked.run / folder,
-            part=(number, count), progress=lambda name, done, total: print(f"{done}/{total} {name}", flush=True),
+            engine=Local(asked.workers), progress=lambda name, done, total: print(f"{done}/{total} {name}", flush=True),
         )
         for folder, some in work
     ]  # fmt: skip
-    if not any(table.missing for table in tables):
-        failed = {name: reason for table in tables for name, reason in table.failures.items()}
-        print("\n".join(f"left out: {name}: {reason}" for name, reason in failed.items()))
-        Table(tuple(row for table in tables for row in table.rows if row.picture not in failed), {}).save(asked.run)
+    failed = {name: reason for table in tables for name, reason in table.failures.items()}
+    print("\n".join(f"left out: {name}: {reason}" for name, reason in failed.items()))
+    Table(tuple(row for table in tables for row in table.rows if row.picture not in failed), {}).save(asked.run)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The search that the presets come from: one ingredient changed at a time, on the development half.
 
-    python -m experiments.presets.search DATA RUN --forward lite0.onnx [--part 1/2] [--group parts]
+    python -m experiments.presets.search DATA RUN --forward lite0.onnx [--workers 2] [--group parts]
 
 Groups: ``parts`` (segments and temperatures), ``ingredients`` (one taken away or replaced), ``budgets`` (evaluations),
 ``unscored`` (no evaluations beyond one forward and one backward pass), ``candidates`` (what might still improve the
@@ -20,7 +20,7 @@ from experiments.presets.pictures import development
 from experiments.presets.rivals import LayerCam, RefineCam
 
 from usu import PRESETS, Hybrid, SoftIWMR, SoftPrior
-from usu.bench import evaluate
+from usu.bench import Local, evaluate
 from usu.bench.contenders import ScoresAlone
 from usu.forward import from_onnx
 from usu.models import load
@@ -96,16 +96,14 @@ def main() -> None:
     asked = arguments(groups=tuple(GROUPS))
     torch.set_num_threads(1)
     loaded = load("efficientnet_lite0")
-    number, count = map(int, asked.part.split("/"))
     for group in [asked.group] if asked.group else GROUPS:
         table = evaluate(
             GROUPS[group], development(asked.data, loaded), loaded.model, METRICS,
             forward=from_onnx(asked.forward) if asked.forward else None, layer=loaded.layer,
-            out=asked.run / group, part=(number, count),
+            out=asked.run / group, engine=Local(asked.workers),
             progress=lambda name, done, total: print(f"{done}/{total} {name}", flush=True),
         )  # fmt: skip
-        if not table.missing:
-            table.save(asked.run / group)
+        table.save(asked.run / group)
 
 
 if __name__ == "__main__":

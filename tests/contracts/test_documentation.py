@@ -20,7 +20,8 @@ from tests.snippets import ELSEWHERE, HERE, blocks
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / name for name in ("README.md", "CHANGELOG.md"))])
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES if "_build" not in page.parts]
+#: The reports of runs are written as a whole by `experiments.benchmark`.
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES if not {"_build", "results"} & {*page.parts}]
 #: Pages of which every table is written by a test or an experiment of their own.
 ELSEWHERE_HELD = {
     "CHANGELOG.md", "docs/benchmark.md", "docs/changelog.md", "docs/evaluation.md", "docs/model-kinds.md",

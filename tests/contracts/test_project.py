@@ -27,6 +27,7 @@ OURS = "usu-xai"
 FEATURES = {
     "app",
     "bench",
+    "ray",
     "demo", "plot", "onnx", "higra", "pytorch-grad-cam", "captum", "torchcam", "timm", "transformers", "quantus"
 }  # fmt: skip
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import csv
 import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 from skimage import data
+
+from usu.bench import Store
 
 MODEL = """
 import numpy as np
@@ -56,8 +59,14 @@ def finished(cwd: Path, *arguments: str, expect: int = 0) -> tuple[str, str]:
     return out, err
 
 
-def rows(folder: Path) -> int:
-    return sum(path.read_bytes().count(b"\n") for path in folder.glob("rows-*.jsonl"))
+def units(folder: Path) -> list[tuple[object, ...]]:
+    """What is in the store of a run, finished or not: one line per picture, with the seconds its maps took."""
+    try:
+        with Store(folder) as store:
+            asked = "SELECT picture, count(*), sum(seconds) FROM rows GROUP BY picture"
+            return store.base.execute(asked).fetchall()
+    except (FileNotFoundError, ValueError, sqlite3.Error):  # not yet begun
+        return []
 
 
 @pytest.fixture(scope="module")
@@ -90,43 +99,55 @@ def table(workplace: Path) -> str:
 
 def test_everything_is_there(workplace: Path, table: str) -> None:
     folder = workplace / "whole"
-    wanted = {"table.csv", "table.parquet", "seconds.csv", "report.txt", "report.md", "report.tex", "report.png"}
-    assert wanted | {"report.pdf", "run.json"} <= {path.name for path in folder.iterdir()}
+    wanted = {"table.csv", "table.parquet", "seconds.csv", "report.html", "report.md", "report.tex", "store.sqlite"}
+    assert wanted <= {path.name for path in folder.iterdir()}
     assert table.count("\n") == 1 + 7 * (3 * 9 + 3 * 8)  # three pictures without outlines
-    assert "half-deletion" in (folder / "report.txt").read_text()
+    assert "half-deletion" in (folder / "report.md").read_text()
     assert r"\toprule" in (folder / "report.tex").read_text()
-    with Image.open(folder / "report.png") as figure:
-        assert min(figure.size) > 300
-    assert json.loads((folder / "run.json").read_text())["seed"] == 0
+    page = (folder / "report.html").read_text()
+    assert "<svg" in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "it needs nothing from elsewhere"
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(40, marks=pytest.mark.soak)])
+def test_the_words_that_look_into_a_run(command: Usu, workplace: Path, table: str) -> None:
+    code, out, _ = command(workplace, "evaluate", "status", "whole")
+    assert (code, out.splitlines()[0]) == (0, "all pictures: 6 of 6 pictures")
+    code, out, _ = command(workplace, "evaluate", "check", "whole")
+    assert (code, out) == (0, f"{table.count(chr(10)) - 1} rows, 0 problems\n")
+    code, out, _ = command(workplace, "evaluate", "report", "whole")
+    assert code == 0
+    assert (workplace / "whole" / "table.csv").read_text() == table
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(40, marks=pytest.mark.soak)])
 def test_killed_again_and_again_it_is_the_same_table(workplace: Path, table: str, kills: int) -> None:
     dice, folder, number, inside = random.Random(0), workplace / f"killed-{kills}", 0, 0
+    before: list[tuple[object, ...]] = []
     while number < kills:
         process = start(workplace, *ASKED, "--out", folder.name)
         if number % 5 == 0:
-            time.sleep(dice.uniform(0, 3))  # anywhere, also before the first row
+            time.sleep(dice.uniform(0, 3))  # anywhere, also before the first unit
         else:
-            goal, patience = rows(folder) + dice.randrange(12), time.monotonic() + 60
-            while rows(folder) < goal and process.poll() is None and time.monotonic() < patience:
-                time.sleep(0.001)
-            time.sleep(dice.uniform(0, 0.05))
+            goal, patience = len(before) + 1, time.monotonic() + 120
+            while len(units(folder)) < goal and process.poll() is None and time.monotonic() < patience:
+                time.sleep(0.005)
+            time.sleep(dice.uniform(0, 0.2))
         process.send_signal(signal.SIGKILL)
         process.communicate()
+        after = units(folder)
+        assert set(before) <= set(after), "no finished unit again"
+        before = after
         if process.returncode == 0:  # a fast machine was done before the kill: the next kills get a new run
-            assert_same(folder, table)
-            folder = folder.with_name(folder.name + "-again")
+            assert (folder / "table.csv").read_text() == table
+            folder, before = folder.with_name(folder.name + "-again"), []
             continue
         assert process.returncode == -signal.SIGKILL
         number += 1
-        inside += 0 < rows(folder) < table.count("\n") - 1
+        inside += 0 < len(before) < 6
     assert inside >= kills // 2, "the kills must come in the middle of the work"
-    before = {line for path in folder.glob("rows-*.jsonl") for line in path.read_text().splitlines() if line}
     finished(workplace, *ASKED, "--out", folder.name)
-    assert_same(folder, table)
-    after = set((folder / "rows-1-of-1.jsonl").read_text().splitlines())
-    assert len(before & after) >= len(before) - 1, "no finished row again"
+    assert (folder / "table.csv").read_text() == table
+    assert set(before) <= set(units(folder)), "no finished unit again"
 
 
 def test_another_model_under_the_same_name_is_refused(command: Usu, workplace: Path, table: str) -> None:
@@ -135,7 +156,7 @@ def test_another_model_under_the_same_name_is_refused(command: Usu, workplace: P
     (other / "model.py").write_text(MODEL.replace("manual_seed(0)", "manual_seed(1)"))
     code, _, err = command(other, *ASKED, "--out", "whole")
     assert code == 2
-    assert "made with another model." in err
+    assert "made with another model" in err
     assert (other / "whole" / "table.csv").read_text() == table
 
 
@@ -147,28 +168,23 @@ def test_an_upsampler_that_cannot_do_with_so_little_is_named(command: Usu, workp
     assert code == 1
     assert ", paper: `evaluations` must be at least" in err or ", paper and " in err
     assert err.count("\n") < 4, "pictures that fail alike share a line"
-    failures = (workplace / "little" / "failures.csv").read_text().splitlines()
-    assert [line.split(",")[1] for line in failures[1:]] == [' paper"'] * 4
+    with (workplace / "little" / "failures.csv").open(newline="") as file:
+        failures = list(csv.DictReader(file))
+    assert [one["what"].partition(", ")[2] for one in failures] == ["paper"] * 4
+    assert all("Traceback" in one["traceback"] for one in failures)
     assert (workplace / "little" / "table.csv").read_text().count("\n") == 1 + 4 * 2
-
-
-def assert_same(folder: Path, table: str) -> None:
-    assert sorted((folder / "table.csv").read_text().splitlines()) == sorted(table.splitlines())
-    journal = (folder / "rows-1-of-1.jsonl").read_text().splitlines()
-    assert len(journal) == table.count("\n") - 1, "no row twice"
 
 
 def test_interrupted_it_says_so_and_goes_on(workplace: Path, table: str) -> None:
     process = start(workplace, *ASKED, "--out", "interrupted")
-    while rows(workplace / "interrupted") < 3 and process.poll() is None:
+    while not units(workplace / "interrupted") and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "every finished row is kept in interrupted" in err
+    assert "every finished unit is kept in interrupted" in err
     for part in ("1/2", "2/2"):
-        out, _ = finished(workplace, *ASKED, "--out", "interrupted", "--part", part)
-        assert ("still to come" in out) == (part == "1/2")
+        finished(workplace, *ASKED, "--out", "interrupted", "--part", part)
     assert (workplace / "interrupted" / "table.csv").read_text() == table
 
 
@@ -195,3 +211,98 @@ def test_an_unreadable_picture_is_named_and_the_others_are_measured(command: Usu
     assert code == 1
     assert "broken" in err
     assert (workplace / "mixed-out" / "table.csv").read_text().count("\n") == 3
+
+
+PLAN = """
+title = "Two networks"
+evaluations = 40
+upsamplers = ["bilinear", "cell"]
+metrics = ["half-deletion", "mass-error", "seed-correlation"]
+sources = ["gradcam", "own.py:flat"]
+
+[models.small]
+load = "model.py:small"
+layer = "2"
+
+[models.again]
+load = "model.py:small"
+layer = "2"
+datasets = ["boxed"]
+limit = 1
+
+[datasets.photographs]
+path = "${PLACE}/pictures"
+limit = 2
+
+[datasets.boxed]
+path = "boxed"
+truth = "boxes"
+"""
+OWN = """
+import torch
+from usu import CoarseMap
+
+
+def flat(model, image, target, layer):
+    return CoarseMap(torch.ones(1, 3, 3), "", "a user's own", (target,), 0)
+"""
+
+
+def test_a_plan_is_a_grid(command: Usu, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workplace / "plan.toml").write_text(PLAN)
+    (workplace / "own.py").write_text(OWN)
+    (workplace / "boxed").mkdir()
+    for name in ("a", "b"):
+        shutil.copy(workplace / "pictures" / "coffee0.png", workplace / "boxed" / f"{name}.png")
+    (workplace / "boxed" / "labels.csv").write_text("file,class,x,y,width,height\na.png,1,4,5,20,30\nb.png,2,0,0,9,9\n")
+    code, _, err = command(workplace, "evaluate", "plan.toml", "--dry-run")
+    assert (code, "PLACE" in err) == (2, True)
+    monkeypatch.setenv("PLACE", str(workplace))
+    code, out, _ = command(workplace, "evaluate", "plan.toml", "--dry-run", "--out", "planned")
+    assert code == 0
+    assert out.startswith("5 units, 60 rows, at most ")
+    assert "small: 4 units, at most " in out
+    assert not (workplace / "planned").exists()
+    code, out, err = command(workplace, "evaluate", "plan.toml", "--out", "planned", "--quiet")
+    assert (code, out) == (0, "60 rows -> planned/table.csv\n"), err
+    with (workplace / "planned" / "table.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert {(one["dataset"], one["model"]) for one in lines} == {
+        ("photographs", "small"), ("boxed", "small"), ("boxed", "again")
+    }  # fmt: skip
+    assert {one["source"] for one in lines} == {"gradcam", "flat"}
+    assert {one["picture"] for one in lines if one["model"] == "again"} == {"a"}
+    # the same model under another name: the same numbers
+    own = [{**one, "model": ""} for one in lines if one["dataset"] == "boxed" and one["picture"] == "a"]
+    assert all(own.count(one) == 2 for one in own)
+    code, out, _ = command(workplace, "evaluate", "status", "planned")
+    assert "boxed, again: 1 of 1 pictures" in out
+
+
+RAISING = """
+
+class Raising(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = small()[0]
+
+    def forward(self, x):
+        raise ArithmeticError("the cable is loose")
+
+
+def raising():
+    return Raising().eval(), small()[1]
+"""
+
+
+def test_a_model_that_always_raises_is_said_and_costs_the_code(command: Usu, workplace: Path) -> None:
+    (workplace / "raising.py").write_text(MODEL + RAISING)
+    code, out, err = command(
+        workplace, "evaluate", "pictures/coffee0.png", "--model", "raising.py:raising", "--layer", "inner.2",
+        "--upsamplers", "nearest,bilinear", "--metrics", "mass-error", "--out", "raised", "--quiet",
+    )  # fmt: skip
+    assert (code, out) == (1, "0 rows -> raised/table.csv\n")
+    assert "the cable is loose" in err
+    with Store(workplace / "raised") as store:
+        (failure,) = store.failures()
+    assert "raise ArithmeticError" in failure.traceback

@@ -24,7 +24,7 @@ from tests.integrations.grad_cam_oracle import (
 from usu import PRESETS, SoftPrior, upsample
 from usu.errors import UsuWarning
 from usu.integrations._layered import for_display, upsample_layers
-from usu.integrations.pytorch_grad_cam import coarse_maps, wrap
+from usu.integrations.pytorch_grad_cam import SOURCES, coarse_maps, source, wrap
 
 METHODS = (
     "GradCAM", "HiResCAM", "GradCAMPlusPlus", "XGradCAM", "ShapleyCAM", "FinerCAM", "LayerCAM", "EigenCAM", "ScoreCAM",
@@ -314,3 +314,50 @@ def test_bfloat16_where_the_library_cannot(pytorch_grad_cam, method):
     cam = wrap(getattr(pytorch_grad_cam, method)(model, [model[6]]), preset=QUICK)
     with pytest.raises(TypeError, match=rf"`input_tensor` must not be bfloat16 for {method}"):
         cam(small_pictures().bfloat16(), [1, 3])
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_method_as_a_source(pytorch_grad_cam, name):
+    model, image = small_network(0), small_pictures()[0]
+    found = source(name)(model, image, 1, "6")
+    assert found.values.shape[1:] == source("GradCAM")(model, image, 1, "6").values.shape[1:]
+    assert bool((found.values >= 0).all())
+    assert (found.targets, found.layer) == ((1,), "6")
+    if name not in ("FullGrad", "FinerCAM"):
+        cam = getattr(pytorch_grad_cam, SOURCES[name])(model, [model[6]])
+        with wrap(cam):
+            (raw,) = coarse_maps(cam, image[None], [1])
+        np.testing.assert_allclose(found.values.numpy(), np.maximum(raw, 0), atol=1e-6)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_fullgrad_pairs_every_bias_with_its_layer(pytorch_grad_cam):
+    """The package takes the order in which layers were made; here the last one made runs first."""
+
+    class Branched(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.main, self.shortcut = torch.nn.Conv2d(3, 4, 3, 2, 1), torch.nn.Conv2d(3, 4, 1, 2)
+            self.head = torch.nn.Linear(4, 2)
+
+        def forward(self, x):
+            kept = self.shortcut(x)
+            return self.head((self.main(x) + kept).relu().mean((2, 3)))
+
+    torch.manual_seed(0)
+    model, image = Branched().eval(), torch.rand(3, 8, 8)
+    with torch.no_grad():
+        model.shortcut.bias.fill_(0.0)
+        model.main.bias.fill_(1.0)
+    found = source("FullGrad")(model, image, 1, "main").values[0]
+    leaf = image[None].clone().requires_grad_()
+    main, kept = model.main(leaf), model.shortcut(leaf)
+    logit = model.head((main + kept).relu().mean((2, 3)))[0, 1]
+    by_picture, by_main = torch.autograd.grad(logit, [leaf, main])
+    wanted = torch.nn.functional.adaptive_avg_pool2d((by_picture * leaf).abs().sum(1), 4)[0] + by_main.abs().sum(1)[0]
+    torch.testing.assert_close(found, wanted.double(), rtol=1e-4, atol=1e-6)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(ValueError, match="`source` must be"):
+        source("GradCMA")

@@ -242,3 +242,10 @@ def _equal(contender: Contender, evaluations: int, seed: int) -> Contender:
     if isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring in _ASKING:
         return replace(contender, settings=replace(contender.settings, evaluations=evaluations, seed=seed))
     return contender
+
+
+def reseeded(contender: Contender) -> Contender | None:
+    """The same with the next seed for its groups of segments; None for what draws none."""
+    if isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring == "sampled":
+        return replace(contender, settings=replace(contender.settings, seed=contender.settings.seed + 1))
+    return None

@@ -1,28 +1,29 @@
-"""Pictures x upsamplers x metrics -> a tidy table."""
+"""Datasets x models x sources x upsamplers x metrics -> a tidy table."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from usu import _checks as check
-from usu.bench.contenders import Contender, Made, contenders
-from usu.bench.journal import Journal
-from usu.bench.sample import Openable, as_samples
-from usu.bench.scene import Scene, scene_of
-from usu.bench.table import Row, Table, rounded
-from usu.errors import UsuError
+from usu.bench.contenders import contenders
+from usu.bench.engines import Engine, Local, Ray
+from usu.bench.measures import metric_named
+from usu.bench.sample import Sample, as_samples
+from usu.bench.scene import Source
+from usu.bench.store import Failure, Store
+from usu.bench.table import Row, Table
+from usu.bench.units import Grid, Network, Outcome, Unit
+from usu.errors import UsuWarning
 from usu.forward import Model
-from usu.forward.digest import described
-from usu.metrics.catalogue import METRICS, Case, Metric, by_name
-from usu.metrics.passes import Measured
-from usu.results import versions
+from usu.forward.engine import RUNTIMES, RuntimeName
+from usu.metrics.catalogue import METRICS, Metric
+from usu.models import Loaded
 from usu.sources import SOURCES
-
-T = TypeVar("T")
 
 #: What is measured if nothing is said: the protocol's metrics that take few evaluations each.
 DEFAULT_METRICS = (
@@ -30,37 +31,46 @@ DEFAULT_METRICS = (
     "mass-error", "moved-mass", "seam-energy", "largest-gain", "sparseness",
     "cell-auroc", "energy-in-mask", "area-iou", "pointing-game",
 )  # fmt: skip
+#: Called with the picture's name, the units done and in all.
+Told = Callable[[str, int, int], None]
 
 
 def evaluate(
-    upsamplers: Sequence[Any] | str, pictures: Iterable[Any], model: Model,
-    metrics: Sequence[str | Metric] | None = None, *, evaluations: int = 300, forward: Model | None = None,
-    source: str = "gradcam", layer: str | None = None, seed: int = 0, out: str | Path | None = None,
-    part: tuple[int, int] = (1, 1), progress: Callable[[str, int, int], None] | None = None,
+    upsamplers: Sequence[Any] | str, pictures: Iterable[Any] | Mapping[str, Iterable[Any]],
+    model: Model | Loaded | Network | Mapping[str, Model | Loaded | Network],
+    metrics: Sequence[str | Metric] | None = None, *, evaluations: int = 300,
+    forward: Model | RuntimeName | None = None, source: str | Source | Sequence[str] | Mapping[str, Any] = "gradcam",
+    layer: str | None = None, seed: int = 0, out: str | Path | None = None, engine: Engine | str = "local",
+    progress: Told | None = None,
 ) -> Table:  # fmt: skip
-    """Measure upsamplers on pictures: one row per picture, upsampler and metric.
+    """Measure upsamplers on pictures: one row per picture, upsampler and metric; of a grid: per model and source, too.
 
     Args:
         upsamplers: names, groups, `Upsampler` values or pairs of a name and `Settings`; see `usu.bench.contenders`.
-        pictures: `Sample` values or images (C, H, W).
-        model: an ``nn.Module``, for coarse maps and gradients.
+        pictures: `Sample` values or images (C, H, W); or several datasets by their names.
+        model: an ``nn.Module``, for coarse maps and gradients; what `usu.models.load` returns; a `usu.bench.Network`;
+            or several by their names.
         metrics: names (``"all"``: every one) or `Metric` values; None is `DEFAULT_METRICS`. Those against an outline
-            are left out for pictures that have none.
+            are left out for pictures that have none. ``"seed-iou"`` and ``"seed-correlation"`` compare every map with
+            that of the next seed.
         evaluations: what every upsampler may spend that asks the model; those given as `Settings` have their own, and
             their own seed.
-        forward: the same model for all other passes, such as a faster ONNX export; None is ``model``.
-        source: of the coarse maps; see `usu.explain`.
+        forward: the same model for all other passes, such as a faster ONNX export, or ``"auto"``, ``"onnx"``; None is
+            ``model``.
+        source: of the coarse maps: see `usu.explain`, or a function (model, image, target, layer) -> `CoarseMap`; or
+            several. Segment scores are computed once for all of them.
         layer: where it looks.
         seed: of everything random but the noise fill, which is always the same noise; the numbers do not depend on the
             order or on what else is measured.
-        out: a folder where rows are kept as soon as they are known. What is there already is not computed again; rows
-            of another model, picture, upsampler or metric of the same name are refused.
-        part: (2, 3) is the second of three processes that share the pictures, and the folder.
-        progress: called with the picture's name, the rows done and in all.
+        out: a folder where rows are kept, a picture and a model at a time. What is there already is not computed
+            again; rows of another model, picture, upsampler or metric of the same name are refused.
+        engine: ``"local"``, ``"ray"``, or `usu.bench.Local` and `usu.bench.Ray` with their settings.
+        progress: called with the picture's name, the units done and in all.
 
     Guarantees:
-        The same table, bit for bit in its printed form, whether or not it was interrupted. A picture that fails is in
-        ``failures`` with its reason, and costs the others nothing; so is an upsampler or a metric that fails on one.
+        The same table, bit for bit in its printed form, whether or not it was interrupted, by any engine and any number
+        of workers. A picture that fails is in ``failures`` with its reason, and costs the others nothing; so is an
+        upsampler or a metric that fails on one.
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3, stride=2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
@@ -70,105 +80,150 @@ def evaluate(
     [('nearest', 'mass-error', 0), ('nearest', 'half-deletion', 2),
      ('bilinear', 'mass-error', 0), ('bilinear', 'half-deletion', 2)]
     """
-    rivals, samples = contenders(upsamplers, evaluations=evaluations, seed=seed), as_samples(pictures)
-    asked, (which, parts) = _asked(metrics), part
-    check.choice("source", source, SOURCES)
-    check.whole_number("part", which, least=1, most=parts)
-    pairs = [(rival, metric) for rival in rivals for metric in asked]
-    plan = {s.name: [pair for pair in pairs if s.has_truth or not pair[1].needs_truth] for s in samples}
-    total = sum(map(len, plan.values()))
+    grid = Grid(
+        {
+            name: as_samples(many)
+            for name, many in (pictures if isinstance(pictures, Mapping) else {"": pictures}).items()
+        },
+        {
+            name: network_of(one, forward, layer)
+            for name, one in (model if isinstance(model, Mapping) else {"": model}).items()
+        },
+        sources_of(source),
+        tuple(contenders(upsamplers, evaluations=evaluations, seed=seed)),
+        tuple(asked_metrics(metrics)),
+        seed,
+    )
+    checked(grid)
+    rows: dict[tuple[str, ...], Row] = {}
+    failures: list[Failure] = []
+    if out is None:
+        for _, outcome in run(grid, None, engine_of(engine), progress):
+            rows.update({row.key: row for row in outcome.rows})
+            failures += outcome.failures
+    else:
+        with Store(out, write=True) as store:
+            for text in store.damage:
+                warnings.warn(f"{text} It is computed anew.", UsuWarning, stacklevel=2)
+            for _, outcome in run(grid, store, engine_of(engine), progress):
+                failures += outcome.failures
+            rows = {row.key: row for group in store.groups() for row in store.rows(group)}
+    wanted = [(u.dataset, u.model, u.sample.name, *key) for u in grid.units() for key in u.todo]
+    return Table(
+        tuple(rows[key] for key in wanted if key in rows), {failure.name: failure.sentence for failure in failures}
+    )
 
-    def kept() -> dict[str, Any]:
-        """What the rows of a folder depend on, beside the names of pictures, upsamplers and metrics."""
-        return {
-            "source": source, "layer": layer, "seed": seed, "usu-xai": versions()["usu-xai"],
-            "model": described(model), "forward": described(forward),
-            "upsamplers": {rival.name: described(rival) for rival in rivals},
-            "metrics": {metric.name: described(metric) for metric in asked if not _ours(metric)},
-            "pictures": {sample.name: sample.digest() for sample in samples},
-        }  # fmt: skip
 
-    def opened(sample: Openable) -> Scene:
-        passes = model if forward is None else forward
-        return scene_of(sample.open(), model, passes, source=source, layer=layer, seed=seed)
+def run(
+    grid: Grid, store: Store | None, engine: Engine, progress: Told | None = None
+) -> Iterator[tuple[Unit, Outcome]]:
+    """Compute what the store does not have yet; each outcome is in the store before the next one is looked at.
 
-    failures = _Failures()
-    with nullcontext(None) if out is None else Journal(out, kept(), part=(which, parts)) as journal:
-        rows: dict[tuple[str, str, str], Row] = {} if journal is None else journal.rows
-        done = sum(_key(sample, *pair) in rows for sample in samples for pair in plan[sample.name])
-
-        def keep(row: Row) -> None:
-            nonlocal done
-            if journal is not None:
-                journal.add(row)
-            rows[row.key] = row
-            done += 1
-            if progress is not None:
-                progress(row.picture, done, total)
-
+    Guarantees:
+        Memory does not grow with the number of pictures: a unit is forgotten when it is in the store.
+    """
+    settled = {name: _settled(grid, network) for name, network in grid.networks.items()}
+    grid = replace(grid, networks=settled)
+    total = done = 0
+    planned: Counter[str] = Counter()
+    for unit in grid.units():  # all that is there must be ours before anything is computed
+        total += 1
+        done += not grid.left(store, unit).todo
+        planned[f"planned.{unit.dataset}.{unit.model}"] += 1
+    if store is not None:
+        known = store.ingredients()
+        counts = {name: str(max(count, int(known.get(name, 0)))) for name, count in planned.items()}
+        store.register({name: one for name, one in grid.ingredients().items() if one is not None} | counts)
+    if progress is not None:
+        progress("", done, total)
+    todo = (left for left in (grid.left(store, unit) for unit in grid.units()) if left.todo)
+    for unit, outcome in engine.run(grid, todo):
+        if store is not None:
+            identity = grid.identities(unit)
+            kept = [(row, identity(row.key[3:])[0] or "unknown") for row in outcome.rows]
+            store.keep(kept, outcome.failures)
+        done += 1
         if progress is not None:
-            progress("", done, total)
-        for sample in samples[which - 1 :: parts]:
-            todo = [pair for pair in plan[sample.name] if _key(sample, *pair) not in rows]
-            scene = failures.attempt(sample.name, opened, sample) if todo else None
-            if scene is None:
+            progress(unit.sample.name, done, total)
+        yield unit, outcome
+
+
+def checked(grid: Grid) -> Grid:
+    """The grid, if its parts fit together."""
+    check.whole_number("seed", grid.seed, most=2**63 - 1)
+    for name, many in grid.datasets.items():
+        if len(grid.sources) > 1 and any(isinstance(one, Sample) and one.coarse is not None for one in many):
+            raise ValueError(
+                f"`source` must be one where samples bring their own maps; got {len(grid.sources)}: {name}."
+            )
+    return grid
+
+
+def network_of(model: Any, forward: Any = None, layer: str | None = None) -> Network:
+    """A model, or what was loaded, as one of the grid."""
+    if isinstance(forward, str):
+        check.choice("forward", forward, RUNTIMES)
+    if isinstance(model, Network):
+        return model
+    if isinstance(model, Loaded):
+        return Network(model.model, forward, layer or model.layer, model)
+    return Network(model, forward, layer)
+
+
+def sources_of(source: Any) -> dict[str, str | Source]:
+    """By their names; one alone has none."""
+    if isinstance(source, Mapping):
+        return dict(source)
+    if isinstance(source, str) or callable(source):
+        return {"": source_named(source) if isinstance(source, str) else source}
+    return {name: source_named(name) for name in source}
+
+
+def source_named(name: str) -> str | Source:
+    """One of ours by its name, ``pytorch_grad_cam:XGradCAM``, or a user's ``file.py:function``."""
+    way, colon, own = name.rpartition(":")
+    if way == "pytorch_grad_cam":
+        from usu.integrations.pytorch_grad_cam import source
+
+        return source(own)
+    if colon and way.endswith(".py"):
+        from usu.models.files import function_of
+
+        found: Source = function_of(name)
+        return found
+    check.choice("source", name, SOURCES)
+    return name
+
+
+def engine_of(engine: Engine | str) -> Engine:
+    """By its name, or itself."""
+    if isinstance(engine, (Local, Ray)):
+        return engine
+    check.choice("engine", engine, ("local", "ray"))
+    return Local() if engine == "local" else Ray()
+
+
+def _settled(grid: Grid, network: Network) -> Network:
+    """``auto`` is decided once, on the first picture that can be opened."""
+    if network.forward != "auto":
+        return network
+    for samples in grid.datasets.values():
+        for sample in samples[:5]:
+            try:
+                return network.settled(sample.open(network.loaded))
+            except (OSError, ValueError):
                 continue
-            for rival in dict.fromkeys(rival for rival, _ in todo):
-                name = f"{sample.name}, {rival.name}"
-                made = failures.attempt(name, rival, scene)
-                case = None if made is None else failures.attempt(name, scene.case, made.pixel_map)
-                if made is None or case is None:
-                    continue
-                for metric in (metric for other, metric in todo if other is rival):
-                    row = failures.attempt(f"{name}, {metric.name}", _measured, scene, rival, made, case, metric)
-                    if row is not None:
-                        keep(row)
-        if journal is not None:
-            journal.look()  # whoever ends last has the rows of all
-    wanted = [_key(sample, *pair) for sample in samples for pair in plan[sample.name]]
-    others = {sample.name for number, sample in enumerate(samples) if number % parts != which - 1}
-    missing = sum(key[0] in others and key not in rows for key in wanted)
-    return Table(tuple(rows[key] for key in wanted if key in rows), failures, missing)
+    return replace(network, forward=None)
 
 
-class _Failures(dict[str, str]):
-    """What went wrong, by the name of what was tried; one sentence each."""
-
-    def attempt(self, name: str, work: Callable[..., T], *given: Any) -> T | None:
-        """What the work gives; a failure costs this and nothing else."""
-        try:
-            return work(*given)
-        except Exception as error:
-            text = " ".join(str(error).split())
-            plain = isinstance(error, (UsuError, ValueError, TypeError, OSError, RuntimeError)) and text
-            self[name] = text if plain else f"{type(error).__name__}: {text}"
-            return None
-
-
-def _measured(scene: Scene, rival: Contender, made: Made, case: Case, metric: Metric) -> Row:
-    start, lent = time.perf_counter(), case.lent
-    # an outline that was cropped away leaves nothing to measure against
-    blank = metric.needs_truth and scene.truth is not None and not scene.truth.any()
-    found = Measured(float("nan")) if blank else metric.measure(case)
-    taken = time.perf_counter() - start + case.lent - lent
-    return Row(
-        scene.name, scene.target, rival.name, metric.name, rounded(found.value), made.evaluations, found.evaluations,
-        made.seconds, taken,
-    )  # fmt: skip
-
-
-def _key(sample: Openable, rival: Contender, metric: Metric) -> tuple[str, str, str]:
-    return sample.name, rival.name, metric.name
-
-
-def _asked(metrics: Sequence[str | Metric] | None) -> list[Metric]:
+def asked_metrics(metrics: Sequence[str | Metric] | None) -> list[Metric]:
     """Each once, whatever it was called by."""
     named = DEFAULT_METRICS if metrics is None else [metrics] if isinstance(metrics, (str, Metric)) else metrics
     found: dict[str, Metric] = {}
     # what is no list is refused as if it stood in one
     given = named if isinstance(named, Iterable) else [named]
     for one in (one for name in given for one in (METRICS if name == "all" else [name])):
-        metric = by_name(one) if isinstance(one, str) else one
+        metric = metric_named(one) if isinstance(one, str) else one
         if not isinstance(metric, Metric):
             raise TypeError(f"`metrics` must be names or usu.metrics.Metric values; got {type(one).__name__}.")
         if found.setdefault(metric.name, metric) != metric:
@@ -176,11 +231,3 @@ def _asked(metrics: Sequence[str | Metric] | None) -> list[Metric]:
     if not found:
         raise ValueError("`metrics` must name at least one; got none. Leave it out for the usual ones.")
     return list(found.values())
-
-
-def _ours(metric: Metric) -> bool:
-    """One that its name says everything about."""
-    try:
-        return by_name(metric.name) == metric
-    except ValueError:
-        return False

@@ -15,7 +15,7 @@ from torch import Tensor
 from usu._checks import as_numpy
 from usu.forward.digest import described, digest
 from usu.models import Loaded
-from usu.models.pictures import Geometry, read, seen
+from usu.models.pictures import Geometry, Picture, decode, read, seen
 from usu.types import Array, NDArray
 
 
@@ -38,24 +38,64 @@ class Sample:
         """Is there an outline to measure against?"""
         return self.truth is not None
 
-    def open(self) -> Sample:
+    def open(self, loaded: Loaded | None = None) -> Sample:
         """Itself."""
         return self
 
-    def digest(self) -> str:
+    def digest(self, loaded: Loaded | None = None) -> str:
         """Of everything in it but its name."""
         arrays = [None if one is None else as_numpy(one) for one in (self.image, self.picture, self.truth, self.coarse)]
         return digest(json.dumps(described([*arrays, self.target])).encode())
 
 
+@dataclass(frozen=True)
+class Span:
+    """Some bytes of a file: a member of an archive; with ``pixels``, (3, H, W) of them as they are, no encoded one."""
+
+    path: Path
+    start: int
+    length: int
+    pixels: tuple[int, int, int] | None = None
+
+    def read_bytes(self) -> bytes:
+        """They alone are read."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            return file.read(self.length)
+
+
+@dataclass(frozen=True)
+class Box:
+    """An outline that is a rectangle, in pixels of the picture file."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def drawn(self, size: tuple[int, ...]) -> NDArray:
+        """(H, W, 3): 1 for pixels whose centre is inside.
+
+        >>> Box(1, 0, 2, 1).drawn((2, 4))[:, :, 0].tolist()
+        [[0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
+        """
+        rows, columns = (np.arange(side) + 0.5 for side in size[:2])
+        down = (rows > self.top) & (rows < self.top + self.height)
+        across = (columns > self.left) & (columns < self.left + self.width)
+        return np.repeat((down[:, None] & across)[:, :, None], 3, 2).astype(np.float32)
+
+
 @dataclass(frozen=True, eq=False)
 class PictureFile:
-    """A picture file, prepared for a model; ``truth`` is a picture of the same size, bright inside the object."""
+    """A picture file, prepared for a model (``loaded`` None: for whichever it is opened).
+
+    ``truth`` is a box, or a picture of the same size, bright inside the object.
+    """
 
     name: str
-    path: Path
-    loaded: Loaded
-    truth: Path | None = None
+    path: Path | Span
+    loaded: Loaded | None = None
+    truth: Path | Span | Box | None = None
     target: int | None = None
 
     @property
@@ -63,28 +103,50 @@ class PictureFile:
         """Is there an outline to measure against?"""
         return self.truth is not None
 
-    def open(self) -> Sample:
+    def open(self, loaded: Loaded | None = None) -> Sample:
         """Read, resize and crop both."""
-        picture = read(self.path)
-        image, geometry = self.loaded.prepare(picture.pixels)
+        picture = _read(self.path)
+        image, geometry = self._loaded(loaded).prepare(picture.pixels)
         outline = None if self.truth is None else self._outline(self.truth, picture.unit.shape[:2], geometry)
         return Sample(self.name, image, seen(picture.unit, geometry), self.target, outline)
 
-    def digest(self) -> str:
+    def digest(self, loaded: Loaded | None = None) -> str:
         """Of the files, how they are prepared, and the target; what cannot be read has no rows that depend on it."""
         try:
-            files = [b"" if path is None else path.read_bytes() for path in (self.path, self.truth)]
+            files = [
+                b"" if one is None or isinstance(one, Box) else one.read_bytes() for one in (self.path, self.truth)
+            ]
         except OSError:
             return "unreadable"
-        return digest(*files, json.dumps(described([self.loaded.prepare, self.target])).encode())
+        box = self.truth if isinstance(self.truth, Box) else None
+        return digest(*files, json.dumps(described([self._loaded(loaded).prepare, self.target, box])).encode())
 
-    def _outline(self, path: Path, size: tuple[int, ...], geometry: Geometry) -> NDArray:
-        drawn = read(path).unit
+    def _loaded(self, loaded: Loaded | None) -> Loaded:
+        found = self.loaded or loaded
+        if found is None:
+            raise TypeError(
+                f"`model` must say how picture files are prepared; got one that does not, for {self.name}. Pass what "
+                "usu.models.load returns."
+            )
+        return found
+
+    def _outline(self, truth: Path | Span | Box, size: tuple[int, ...], geometry: Geometry) -> NDArray:
+        drawn = truth.drawn(size) if isinstance(truth, Box) else _read(truth).unit
         if drawn.shape[:2] != tuple(size):
             got, wanted = (" x ".join(map(str, shape[:2])) for shape in (drawn.shape, size))
-            raise ValueError(f"`truth` must be as large as its picture ({wanted}); got {got} in {path}.")
+            raise ValueError(f"`truth` must be as large as its picture ({wanted}); got {got} in {truth}.")
         # a smooth resize and a threshold cuts the outline where it is, not at the nearest old pixel
         return np.asarray(seen(drawn, geometry).mean(2) > 0.5)
+
+
+def _read(file: Path | Span) -> Picture:
+    if isinstance(file, Path):
+        return read(file)
+    data = file.read_bytes()
+    if file.pixels is None:
+        return decode(data)
+    pixels = np.frombuffer(data, np.uint8).reshape(file.pixels).transpose(1, 2, 0).copy()
+    return Picture(file.path, pixels, (file.pixels[1], file.pixels[2]))
 
 
 Openable: TypeAlias = Sample | PictureFile

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from hashlib import blake2b
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,7 +23,7 @@ from usu.metrics.passes import Memory, seeded
 from usu.pipeline import Scored, scores_of
 from usu.segment import Slic
 from usu.settings import Settings
-from usu.sources import coarse_map
+from usu.sources import SOURCES, CoarseMap, coarse_map
 from usu.sources.finer import finer_maps, module_of
 from usu.types import NDArray
 
@@ -27,6 +31,34 @@ from usu.types import NDArray
 _SEGMENTER, _PARTS = Slic(smoothing=1.0), 150
 #: What the scores do not depend on.
 _OF_THE_OPERATOR = ("temperature", "potential", "budget", "base", "signed", "max_gain", "trace")
+#: (model, image (C, H, W), target or None, layer or None) -> the coarse map of this picture, a batch of one.
+Source: TypeAlias = Callable[[Any, Tensor, "int | None", "str | None"], CoarseMap]
+
+
+class Remembered(nn.Module):
+    """A model that is not asked twice about the same batch: scores of one picture serve every source.
+
+    A whole batch or none: what a picture gives may depend, in the last digit, on what it is passed together with.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.inner = model  # a module shows its layers and keeps its mode
+        #: Seconds that were saved so far.
+        self.lent = 0.0
+        self._kept: dict[Any, tuple[Any, float]] = {}
+
+    def forward(self, batch: Tensor) -> Any:
+        """The model's own output."""
+        content = batch.detach().cpu().movedim(1, -1).flatten().view(torch.uint8).numpy()
+        key = (tuple(batch.shape), batch.dtype, blake2b(content.tobytes(), digest_size=16).digest())
+        if key in self._kept:
+            self.lent += self._kept[key][1]
+        else:
+            start = time.perf_counter()
+            output = self.inner(batch)
+            self._kept[key] = output, time.perf_counter() - start
+        return self._kept[key][0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +96,9 @@ class Scene:
     #: Maps of finer layers from the pass that made the coarse map; none where nobody looked.
     heard: tuple[Tensor, ...] = ()
     memory: Memory = field(default_factory=Memory)
+    #: What sources share: answers that do not depend on the coarse map, and ``forward`` for scores.
+    of_picture: Memory = field(default_factory=Memory)
+    scorer: Model | None = None
 
     def scored(self, settings: Settings, *, everywhere: bool = False) -> SceneScores:
         """Scores as the settings have them; contenders that differ in the operator alone share them.
@@ -79,16 +114,18 @@ class Scene:
         expects = (None if everywhere else settings.base, everywhere) if settings.fit == "posterior" else ()
         key = (*choices, left, local, bool(self.coarse.any()), *expects)
 
-        def made() -> tuple[Scored, int]:
+        def made() -> tuple[Scored, int, float]:
+            scorer = self.forward if self.scorer is None else self.scorer
             asked = engine(
-                self.model if settings.scoring == "gradient" else self.forward, self.target, link=settings.link,
-                limit=left,
-            )  # fmt: skip
+                self.model if settings.scoring == "gradient" else scorer, self.target, link=settings.link, limit=left
+            )
             finer = [level[None] for level in self.finer()] if settings.base == "layers" else []
+            lent = getattr(scorer, "lent", 0.0)
             scored = scores_of(self.given, asked, settings, finer=finer, everywhere=everywhere)
-            return scored, asked.meter.spent
+            return scored, asked.meter.spent, getattr(scorer, "lent", 0.0) - lent
 
-        return SceneScores(*self.memory.once(key, made), self.memory.seconds(key))
+        scored, spent, lent = self.memory.once(key, made)
+        return SceneScores(scored, spent, self.memory.seconds(key) + lent)
 
     @property
     def given(self) -> Input:
@@ -105,7 +142,7 @@ class Scene:
             found = finer_maps(engine(self.model, self.target), module, self.image, self.coarse.size)
             return tuple(level[0] for level in found.maps)
 
-        return self.heard or self.memory.once("finer", made)
+        return self.heard or self.of_picture.once(("finer", self.coarse.size), made)
 
     @property
     def finer_evaluations(self) -> int:
@@ -115,41 +152,34 @@ class Scene:
     @property
     def finer_seconds(self) -> float:
         """How long that took, for each of those who have them."""
-        return self.memory.seconds("finer")
+        return self.of_picture.seconds(("finer", self.coarse.size))
 
     def segments(self) -> NDArray:
         """The picture's parts, for metrics that ask for them."""
-        return self.memory.once("parts", lambda: np.asarray(_SEGMENTER(self.picture, _PARTS)))
+        return self.of_picture.once("parts", lambda: np.asarray(_SEGMENTER(self.picture, _PARTS)))
 
     def case(self, pixel_map: NDArray) -> Case:
         """A map of this picture, to be measured."""
         return Case(
             pixel_map=pixel_map, image=self.image, model=self.forward, target=self.target, coarse=self.coarse,
-            truth=self.truth, segments=self.segments(), seed=self.seed, of_picture=self.memory,
+            truth=self.truth, segments=self.segments(), seed=self.seed, of_picture=self.of_picture,
         )  # fmt: skip
 
 
-def scene_of(sample: Sample, model: Model, forward: Model, *, source: str, layer: str | None, seed: int) -> Scene:
+def scene_of(
+    sample: Sample, model: Model, forward: Model, *, source: str | Source, layer: str | None, seed: int
+) -> Scene:
     """A picture's coarse map from the source (or its own), for its target or the model's top class."""
     image = check.as_tensor("image", sample.image)
     if image.ndim != 3:
         raise ValueError(f"`image` must be one picture, C x H x W; got {check.shape(image)}.")
+    own = None if sample.coarse is None else as_numpy(sample.coarse).astype(np.float64)
+    if own is not None and own.ndim != 2:
+        raise ValueError(f"`coarse` must be one map, h x w; got {own.ndim} dimensions.")
     target = sample.target
-    heard: tuple[Tensor, ...] = ()
-    if sample.coarse is not None:
-        coarse = as_numpy(sample.coarse).astype(np.float64)
-        if coarse.ndim != 2:
-            raise ValueError(f"`coarse` must be one map, h x w; got {coarse.ndim} dimensions.")
-    else:
-        if not isinstance(model, nn.Module):
-            raise TypeError(
-                f"`model` must be an nn.Module for the source {source!r}; got {type(model).__name__}. Pass `coarse` "
-                "with every sample, or a module as `model` and the other as `forward`."
-            )
-        found = coarse_map(source, model, image[None], target, layer=layer, finer=True)
-        heard = tuple(level[0].cpu().double() for level in found.finer)
-        coarse = as_numpy(found.values[0]).astype(np.float64)
-        target = found.targets[0] if found.targets else target
+    found = None if own is not None else mapped(source, model, image, target, layer)
+    if found is not None and found.targets:
+        target = found.targets[0]
     if target is None:
         aimed = engine(forward).aim(image).engine.target
         target = aimed[0] if isinstance(aimed, tuple) else None
@@ -159,5 +189,28 @@ def scene_of(sample: Sample, model: Model, forward: Model, *, source: str, layer
     size = tuple(image.shape[-2:])
     truth = None if sample.truth is None else checked_truth(sample.truth, size, needed=False, like="its image").numpy()
     # a picture's random numbers do not depend on which pictures came before it
-    own = seeded(seed, sample.name).initial_seed() % 2**31
-    return Scene(sample.name, image, picture, coarse, target, truth, model, forward, own, heard)
+    dice = seeded(seed, sample.name).initial_seed() % 2**31
+    scorer = Remembered(forward)
+    coarse = np.zeros((1, 1)) if own is None else own
+    scene = Scene(sample.name, image, picture, coarse, target, truth, model, forward, dice, scorer=scorer)
+    return scene if found is None else with_map(scene, found)
+
+
+def with_map(scene: Scene, found: CoarseMap) -> Scene:
+    """The same picture and target with another source's map; what does not depend on that is shared."""
+    coarse = as_numpy(found.values[0]).astype(np.float64)
+    heard = tuple(level[0].cpu().double() for level in found.finer)
+    return replace(scene, coarse=coarse, heard=heard, memory=Memory())
+
+
+def mapped(source: str | Source, model: Model, image: Tensor, target: int | None, layer: str | None) -> CoarseMap:
+    """The source's map of one picture."""
+    if not isinstance(source, str):
+        return source(model, image, target, layer)
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"`model` must be an nn.Module for the source {source!r}; got {type(model).__name__}. Pass `coarse` "
+            "with every sample, or a module as `model` and the other as `forward`."
+        )
+    check.choice("source", source, SOURCES)
+    return coarse_map(source, model, image[None], target, layer=layer, finer=True)

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 
 from usu.errors import MissingExtraError
 from usu.metrics.catalogue import FILLS
-from usu.results import written
+from usu.results.folder import draft_prefix
 from usu.stats import Report
 from usu.stats.tables import cells, legend, title
 from usu.types import NDArray
@@ -37,16 +37,21 @@ class Row:
     metric_evaluations: int
     seconds: float = math.nan
     metric_seconds: float = math.nan
+    #: Of a grid; empty where there was one of them, and it had no name.
+    dataset: str = ""
+    model: str = ""
+    source: str = ""
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, str, str, str, str, str]:
         """What makes it unique."""
-        return self.picture, self.upsampler, self.metric
+        return self.dataset, self.model, self.picture, self.source, self.upsampler, self.metric
 
 
 #: Clocks differ from run to run; everything else is the same each time and is compared byte for byte.
 TIMES = ("seconds", "metric_seconds")
-COLUMNS = tuple(field.name for field in fields(Row) if field.name not in TIMES)
+GRID = ("dataset", "model", "source")
+COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*TIMES, *GRID))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +61,6 @@ class Table:
     rows: tuple[Row, ...]
     #: Picture -> one sentence; or ``picture, upsampler`` and ``picture, upsampler, metric`` where the rest went well.
     failures: Mapping[str, str]
-    #: Rows that were asked for and are another process's part.
-    missing: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -73,7 +76,7 @@ class Table:
         return list(dict.fromkeys(row.metric for row in self.rows))
 
     def values(self, metric: str) -> dict[str, NDArray]:
-        """One metric: upsampler -> numbers over the same pictures, NaN where there is none.
+        """One metric: upsampler -> numbers over the same pictures (of a grid: and models and sources), or NaN.
 
         >>> rows = [Row(p, 0, u, "iou", v, 0, 0) for p, u, v in (("a", "x", 1.0), ("a", "y", 2.0), ("b", "y", 3.0))]
         >>> Table(tuple(rows), {}).values("iou")
@@ -82,10 +85,10 @@ class Table:
         rows = [row for row in self.rows if row.metric == metric]
         if not rows:
             raise ValueError(f"`metric` must be in the table; got {metric!r}. It holds {', '.join(self.metrics)}.")
-        place = {name: number for number, name in enumerate(dict.fromkeys(row.picture for row in rows))}
+        place = {name: number for number, name in enumerate(dict.fromkeys(row.key[:4] for row in rows))}
         found = {name: np.full(len(place), np.nan) for name in self.upsamplers}
         for row in rows:
-            found[row.upsampler][place[row.picture]] = row.value
+            found[row.upsampler][place[row.key[:4]]] = row.value
         return found
 
     def fill_matrices(self) -> str:
@@ -106,52 +109,80 @@ class Table:
                 lines.append(f"{upsampler},{metric},{fill},{','.join(format(mean, '.9g') for mean in means)}")
         return "\n".join([*lines, ""]) if len(lines) > 1 else ""
 
-    def csv(self, columns: Sequence[str] = COLUMNS) -> str:
+    @property
+    def grid(self) -> tuple[str, ...]:
+        """The columns of a grid that say something."""
+        return tuple(name for name in GRID if any(getattr(row, name) for row in self.rows))
+
+    def csv(self, columns: Sequence[str] = COLUMNS, *, grid: Sequence[str] | None = None, header: bool = True) -> str:
         """Comma-separated values with a header; numbers with nine digits, empty where there is none."""
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
+        columns = (*(self.grid if grid is None else grid), *columns)
+        if header:
+            writer.writerow(columns)
         for row in self.rows:
             record = asdict(row)
             writer.writerow([cell_text(record[column]) for column in columns])
         return text.getvalue()
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self, *, grid: Sequence[str] | None = None) -> Any:
         """As a pandas DataFrame, times and all (needs the extra ``bench``)."""
-        return _pandas().DataFrame([asdict(row) for row in self.rows])
+        columns = [*(self.grid if grid is None else grid), *COLUMNS, *TIMES]
+        return _pandas().DataFrame([asdict(row) for row in self.rows], columns=columns)
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write ``table.csv``, ``seconds.csv`` and ``table.parquet`` (needs the extra ``bench``), each as a whole.
 
         The first is the same however often a run was interrupted; times are in the others.
         """
-        home = Path(folder)
-        home.mkdir(parents=True, exist_ok=True)
-        times = ("picture", "upsampler", "metric", *TIMES)
-        texts = {"table.csv": self.csv(), "seconds.csv": self.csv(times)}
-        paths = [written(home / name, text.encode()) for name, text in texts.items()]
-        try:
-            parquet = self.to_pandas().to_parquet(engine="pyarrow", index=False)
-        except ImportError:
-            raise MissingExtraError("pyarrow", "bench", "A table in Parquet") from None
-        return [*paths, written(home / "table.parquet", parquet)]
+        return save([self], folder, self.grid)
+
+
+def save(tables: Iterable[Table], folder: str | Path, grid: Sequence[str] = GRID) -> list[Path]:
+    """Several tables, one after the other, as one: no more than one of them is in memory."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtraError("pyarrow", "bench", "A table in Parquet") from None
+    home = Path(folder)
+    home.mkdir(parents=True, exist_ok=True)
+    times = ("picture", "upsampler", "metric", *TIMES)
+    paths = [home / name for name in ("table.csv", "seconds.csv", "table.parquet")]
+    drafts = [path.with_name(f"{draft_prefix(home)}{path.name}") for path in paths]
+    writer = None
+    try:
+        with drafts[0].open("wb") as first, drafts[1].open("wb") as second:
+            for number, table in enumerate(tables):
+                for file, columns in ((first, COLUMNS), (second, times)):
+                    file.write(table.csv(columns, grid=grid, header=not number).encode())
+                frame = pyarrow.Table.from_pandas(table.to_pandas(grid=grid), preserve_index=False)
+                writer = writer or parquet.ParquetWriter(drafts[2], frame.schema)
+                writer.write_table(frame)
+        if writer is not None:
+            writer.close()
+        return [draft.replace(path) for draft, path in zip(drafts, paths, strict=True) if draft.exists()]
+    finally:
+        for draft in drafts:
+            draft.unlink(missing_ok=True)
 
 
 def read_table(path: str | Path) -> Table:
     """A table from its ``table.csv``; times stay behind, in ``seconds.csv``."""
     with Path(path).open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            got = ", ".join(reader.fieldnames or ())
-            raise ValueError(f"`path` must be a table with the columns {', '.join(COLUMNS)}; got {got} in {path}.")
-        rows = tuple(
-            Row(
-                record["picture"].removeprefix("'"), int(record["target"]), record["upsampler"], record["metric"],
-                float(record["value"] or "nan"), int(record["evaluations"]), int(record["metric_evaluations"]),
-            )
-            for record in reader
-        )  # fmt: skip
-    return Table(rows, {})
+        named = tuple(reader.fieldnames or ())
+        if tuple(name for name in named if name not in GRID) != COLUMNS:
+            wanted = ", ".join(COLUMNS)
+            raise ValueError(f"`path` must be a table with the columns {wanted}; got {', '.join(named)} in {path}.")
+        return Table(tuple(_row(record) for record in reader), {})
+
+
+def _row(record: Mapping[str, str]) -> Row:
+    texts = {name: text.removeprefix("'") for name, text in record.items()}
+    whole = {name: int(texts[name]) for name in ("target", "evaluations", "metric_evaluations")}
+    return Row(**{**texts, **whole, "value": float(texts["value"] or "nan")})  # type: ignore[arg-type]
 
 
 def latex(report: Report) -> str:

@@ -1,10 +1,7 @@
-"""``usu evaluate``: a folder of pictures, upsamplers and metrics in; a table, a report and figures out."""
+"""``usu evaluate``: pictures or a plan in; a store of rows, a table and a report out."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,19 +10,32 @@ import typer
 from usu.cli import run
 
 if TYPE_CHECKING:
-    from usu.bench import PictureFile, Table
-    from usu.models import Loaded
+    from usu.bench import Store
+    from usu.bench.engines import Engine
+    from usu.bench.plan import Plan
+
+#: First words that are no pictures.
+_WORDS = ("status", "report", "check")
 
 
 def evaluate(
-    pictures: Annotated[list[str], typer.Argument(help="Pictures, folders or globs.")],
-    model: Annotated[str, typer.Option(help="As for usu explain.")] = "efficientnet_lite0",
-    weights: Annotated[str | None, typer.Option(help="A local file of weights (.pth or .safetensors).")] = None,
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            help="Pictures, folders or globs; or a plan (.toml); or status RUN, report RUN, check RUN.",
+            metavar="PICTURES... | PLAN.toml | status RUN | report RUN | check RUN",
+        ),
+    ],
+    model: run.Model = "efficientnet_lite0",
+    weights: run.Weights = None,
     forward: Annotated[
-        str | None, typer.Option(help="The same model as .onnx, for all passes but the source's; several times faster.")
+        str | None,
+        typer.Option(help="The same model as .onnx for all passes but the source's; or auto: exported where possible."),
     ] = None,
     layer: Annotated[str | None, typer.Option(help="Where the source looks.")] = None,
-    source: Annotated[str, typer.Option(help="gradcam, hirescam or layercam.")] = "gradcam",
+    source: Annotated[
+        str, typer.Option(help="gradcam, hirescam, layercam, pytorch_grad_cam:NAME, FILE.py:FUNCTION; commas between.")
+    ] = "gradcam",
     upsamplers: Annotated[
         str, typer.Option(help="Names with commas between; plain, presets, controls, crossed and all stand for many.")
     ] = "plain,presets",
@@ -41,105 +51,124 @@ def evaluate(
         typer.Option(help="The upsampler that the report compares the others with; bilinear if not said."),
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Only so many pictures, spread evenly over the folder.")] = None,
-    part: Annotated[str, typer.Option(help="2/3: this is the second of three processes sharing the work.")] = "1/1",
+    only: Annotated[str | None, typer.Option(help="Only these models of a plan, commas between.")] = None,
+    part: Annotated[str, typer.Option(help="2/3: the second of three parts of the pictures.")] = "1/1",
+    engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="Processes at work, one thread each; 1 if not said.")] = None,
+    address: Annotated[str | None, typer.Option(help="A Ray cluster: auto or HOST:PORT.")] = None,
+    patience: Annotated[
+        float | None, typer.Option(help="Seconds after which a silent worker is replaced; never if not said.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, after a short probe.")] = False,
     seed: Annotated[int, typer.Option(help="Of everything random but the noise fill.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
-    out: Annotated[Path, typer.Option(help="Folder for table, report and figures.")] = Path("usu-evaluation"),
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars and no remarks.")] = False,
+    device: run.Device = "cpu",
+    out: Annotated[Path, typer.Option(help="Folder for rows, table and report.")] = Path("usu-evaluation"),
+    quiet: run.Quiet = False,
 ) -> None:
-    """Measure upsamplers on your pictures and your model, with controls and statistics.
+    """Measure upsamplers on your pictures and your models, with controls and statistics.
 
-    Every row is kept as soon as it is known: run the same command again and it goes on where it was.
+    Every unit (a picture under a model) is kept as soon as it is known: run the same command again and it goes on
+    where it was. ``usu evaluate status RUN`` says how far a run is, ``report RUN`` writes its report anew, ``check
+    RUN`` verifies every row.
     """
-    from usu import _checks as check
-    from usu.bench import contenders
-    from usu.bench import evaluate as measured
-    from usu.models import load
-    from usu.models.files import onnx_model
+    if what[0] in _WORDS and len(what) == 2:
+        _look(what[0], Path(what[1]), against)
+        return
+    from usu.bench.plan import narrowed, read_plan
 
-    check.whole_number("seed", seed, most=2**63 - 1)
     run.need("pyarrow", "bench", "The table in Parquet")
     run.need("matplotlib", "plot", "The figures of the report")
-    loaded = load(model, weights=weights, device=device)
-    files = _files(pictures, loaded, truth, limit)
-    which, rivals = _part(part), contenders(upsamplers.split(","), evaluations=evaluations, seed=seed)
-    names = [rival.name for rival in rivals]
+    if len(what) == 1 and what[0].endswith(".toml"):
+        plan = read_plan(what[0])
+    else:
+        plan = _typed(
+            what, (model, weights, device), forward, layer, source, upsamplers, metrics, evaluations, truth, limit, seed
+        )
+        limit = None
+    names = [rival.name for rival in plan.grid.rivals]
     if against is not None and against not in names:
         raise ValueError(f"`--against` must be one of the upsamplers; got {against!r}. Choose from {', '.join(names)}.")
-    with run.bars(1, quiet=quiet) as bars:
-        bars.start("rows", None)
+    grid = narrowed(plan.grid, limit=limit, part=_part(part), models=only.split(",") if only else ())
+    plan = type(plan)(plan.title, grid, against or plan.against)
+    if dry_run:
+        _foretell(plan, workers or 1)
+        return
+    _run(plan, out, _engine(engine, workers, address, patience), quiet=quiet)
+
+
+def _run(plan: Plan, out: Path, engine: Engine, *, quiet: bool) -> None:
+    from usu.bench import Store
+    from usu.bench.evaluate import run as computed
+    from usu.bench.report import write_report
+
+    with run.bars(1, quiet=quiet) as bars, Store(out, write=True) as store:
+        for text in store.damage:
+            run.note(f"{text} It is computed anew.")
+        bars.start("units", None)
         try:
-            table = measured(
-                rivals,
-                files,
-                loaded.model,
-                None if metrics is None else metrics.split(","),
-                forward=None if forward is None else onnx_model(forward),
-                source=source,
-                layer=layer or loaded.layer,
-                seed=seed,
-                out=out,
-                part=which,
-                progress=lambda name, done, total: bars.show(done, total),
-            )
+            store.register({"title": plan.title, "against": plan.against})
+            for _ in computed(plan.grid, store, engine, lambda _, done, total: bars.show(done, total)):
+                pass  # what is finished is in the store
         except KeyboardInterrupt:
-            run.note(f"interrupted; every finished row is kept in {out}, run the same command to go on")
+            run.note(f"interrupted; every finished unit is kept in {out}, run the same command to go on")
             raise typer.Exit(130) from None
-    _tell(table, out, which)
-    _write(table, out, against or "bilinear", quiet=quiet)
-    if table.failures:
-        raise typer.Exit(1 if len(table) else 2)
+        failed, count = _tell_failures(store, out), store.count()
+        write_report(store, out)
+    run.tell(f"{count} rows -> {out / 'table.csv'}")
+    if failed:
+        raise typer.Exit(1)
 
 
-def _files(pictures: list[str], loaded: Loaded, truth: Path | None, limit: int | None) -> list[PictureFile]:
-    """The pictures, each with its outline where one has its name."""
+def _engine(name: str, workers: int | None, address: str | None, patience: float | None) -> Engine:
     from usu import _checks as check
-    from usu.bench import PictureFile
-    from usu.models.pictures import find, looks_like_picture
+    from usu.bench import Local, Ray
 
-    if truth is not None and not truth.is_dir():
-        raise FileNotFoundError(f"`--truth` must be a folder of outlines; got {truth}, which is none. Check the path.")
-    outlines = [] if truth is None else [path for path in sorted(truth.iterdir()) if looks_like_picture(path)]
-    drawn = {path.stem: path for path in outlines}
-    found = find(pictures)
-    if limit is not None:
-        check.whole_number("--limit", limit, least=1)
-        found = [found[number * len(found) // limit] for number in range(min(limit, len(found)))]
-    stems = [path.stem for path in found]
-    names = stems if len(set(stems)) == len(stems) else [str(path) for path in found]
-    files = [PictureFile(name, path, loaded, drawn.get(path.stem)) for name, path in zip(names, found, strict=True)]
-    for what, many in (("pictures", Counter(stems)), ("outlines", Counter(path.stem for path in outlines))):
-        twice = next((stem for stem in drawn if many[stem] > 1 and stem in stems), None)
-        if twice is not None:
-            raise ValueError(
-                f"`--truth` must hold one outline per picture; got {many[twice]} {what} called {twice}. Rename them."
-            )
+    check.choice("--engine", name, ("local", "ray"))
+    if workers is not None:
+        check.whole_number("--workers", workers, least=1)
+    if name == "ray":
+        run.need("ray", "ray", "The engine ray")
+        return Ray(address, workers, patience)
+    if address is not None:
+        raise ValueError(f"`--address` must go with --engine ray; got {address!r} for {name}.")
+    return Local(workers or 1, patience)
+
+
+def _typed(
+    pictures: list[str], named: tuple[str, str | None, str], forward: str | None, layer: str | None, source: str,
+    upsamplers: str, metrics: str | None, evaluations: int, truth: Path | None, limit: int | None, seed: int,
+) -> Plan:  # fmt: skip
+    """Options as a plan of one dataset and one model, which have no names."""
+    from usu.bench import contenders
+    from usu.bench.datasets import names_of, outlines, spread
+    from usu.bench.evaluate import asked_metrics, checked, network_of, source_named
+    from usu.bench.plan import Plan, short
+    from usu.bench.sample import PictureFile
+    from usu.bench.units import Grid
+    from usu.models import load
+    from usu.models.files import onnx_model
+    from usu.models.pictures import find
+
+    loaded = load(named[0], weights=named[1], device=named[2])
+    found = spread(find(pictures), limit)
+    drawn = {} if truth is None else outlines(truth, [path.stem for path in found])
+    names = names_of(found)
+    files = [PictureFile(name, path, None, drawn.get(path.stem)) for name, path in zip(names, found, strict=True)]
     if truth is not None and not any(file.has_truth for file in files):
         raise ValueError(
-            f"`--truth` must hold a file named like a picture; got {truth}, where none is. {stems[0]}.png would be one."
+            f"`--truth` must hold a file named like a picture; got {truth}, where none is. {names[0]}.png would be one."
         )
-    return files
-
-
-def _tell(table: Table, out: Path, part: tuple[int, int]) -> None:
-    """What failed: every one in a file of this part, and one line for those that failed alike."""
-    from usu.bench.table import cell_text
-    from usu.results import written
-
-    alike: dict[str, list[str]] = {}
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("what", "why"))
-    for name, sentence in table.failures.items():
-        writer.writerow((cell_text(name), cell_text(sentence)))
-        alike.setdefault(sentence, []).append(name)
-    for sentence, failed in alike.items():
-        run.note(f"{failed[0]}{f' and {len(failed) - 1} more' * (len(failed) > 1)}: {sentence}")
-    path = out / ("failures.csv" if part == (1, 1) else "failures-{}-of-{}.csv".format(*part))
-    if table.failures:
-        written(path, text.getvalue().encode())
-    else:
-        path.unlink(missing_ok=True)
+    passes = onnx_model(forward) if forward is not None and forward.endswith(".onnx") else forward
+    sources = source.split(",")
+    grid = Grid(
+        {"": files},
+        {"": network_of(loaded, passes, layer)},
+        {short(one) if len(sources) > 1 else "": source_named(one) for one in sources},
+        tuple(contenders(upsamplers.split(","), evaluations=evaluations, seed=seed)),
+        tuple(asked_metrics(None if metrics is None else metrics.split(","))),
+        seed,
+    )
+    return Plan("usu evaluate", checked(grid))
 
 
 def _part(part: str) -> tuple[int, int]:
@@ -149,29 +178,60 @@ def _part(part: str) -> tuple[int, int]:
     return int(first), int(many)
 
 
-def _write(table: Table, out: Path, against: str, *, quiet: bool) -> None:
-    """Table, report and figures of what is known so far; the last of several parts covers all."""
-    from usu.bench.table import latex
-    from usu.metrics import by_name
-    from usu.results import written
-    from usu.stats import report
+def _look(word: str, folder: Path, against: str | None) -> None:
+    """What is in a folder, without computing anything."""
+    from usu.bench import Store
+    from usu.bench.report import status, write_report
 
-    if not len(table):
-        return
-    table.save(out)
-    if fills := table.fill_matrices():
-        written(out / "fills.csv", fills.encode())
-    others = [name for name in table.upsamplers if name != against]
-    if against in table.upsamplers and others:
-        found = report({name: (by_name(name).better, table.values(name)) for name in table.metrics}, against)
-        for suffix, text in (("txt", found.text()), ("md", found.markdown()), ("tex", latex(found))):
-            written(out / f"report.{suffix}", (text.rstrip() + "\n").encode())
-        figure = found.figure()
-        for suffix in ("png", "pdf"):
-            drawn = io.BytesIO()
-            figure.savefig(drawn, format=suffix)
-            written(out / f"report.{suffix}", drawn.getvalue())
-    else:
-        run.note(f"no report: {against} is not among the upsamplers, or the only one; see --against", quiet=quiet)
-    missing = f" ({table.missing} still to come from other parts)" if table.missing else ""
-    run.tell(f"{len(table)} rows{missing} -> {out / 'table.csv'}")
+    with Store(folder) as store:
+        if word == "check":
+            problems = store.problems()
+            for text in problems:
+                run.note(text)
+            run.tell(f"{store.count()} rows, {len(problems)} problems" if not problems else f"{len(problems)} problems")
+            raise typer.Exit(1 if problems else 0)
+        if word == "status":
+            for line in status(store):
+                run.tell(line)
+            return
+        for path in write_report(store, folder, against=against):
+            run.tell(str(path))
+
+
+def _foretell(plan: Plan, workers: int) -> None:
+    from usu.bench.plan import evaluations_of, probe
+
+    units: dict[str, int] = {}
+    for unit in plan.grid.units():
+        units[unit.model] = units.get(unit.model, 0) + 1
+    rows = sum(len(unit.todo) for unit in plan.grid.units())
+    run.tell(f"{sum(units.values())} units, {rows} rows, at most {evaluations_of(plan.grid)} evaluations")
+    seconds = probe(plan.grid)
+    for name, count in units.items():
+        told = f"{name or 'the model'}: {count} units, at most {seconds[name]:.1f} s each by a probe of one picture"
+        run.tell(f"{told}, {count * seconds[name] / 60 / workers:.0f} minutes with {workers} workers")
+
+
+def _tell_failures(store: Store, out: Path) -> bool:
+    """What failed: every one in a file, and one line for those that failed alike."""
+    import csv
+    import io
+
+    from usu.bench.table import cell_text
+    from usu.results import written
+
+    failures, path = store.failures(), out / "failures.csv"
+    if not failures:
+        path.unlink(missing_ok=True)
+        return False
+    alike: dict[str, list[str]] = {}
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("what", "why", "traceback"))
+    for failure in failures:
+        writer.writerow([cell_text(one) for one in (failure.name, failure.sentence, failure.traceback)])
+        alike.setdefault(failure.sentence, []).append(failure.name)
+    for sentence, names in alike.items():
+        run.note(f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {sentence}")
+    written(path, text.getvalue().encode())
+    return True

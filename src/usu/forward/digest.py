@@ -6,6 +6,7 @@ import dis
 import hashlib
 import inspect
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -20,11 +21,15 @@ from torch import Tensor, nn
 
 _PLAIN = (bool, int, float, str, type(None))
 #: Known by how they are written.
-_WRITTEN = (complex, bytes, range, slice, PurePath, np.dtype, torch.dtype, torch.device)
+_WRITTEN = (complex, bytes, range, slice, re.Pattern, PurePath, np.dtype, torch.dtype, torch.device)
 #: Not followed: what grows or changes by itself, and whole libraries.
 _PASSING = (list, dict, set, bytearray, ModuleType, logging.Logger)
+#: What a list or a dictionary is followed for: a model keeps such things there, a counter or a log does not.
+_LASTING = (Tensor, np.ndarray, nn.Module, FunctionType)
 #: Code of these is known by its name; another version of it is another program.
 _LIBRARIES = ("usu", "torch", "numpy", "builtins")
+#: Stands where nobody can see what a value is made of.
+OPAQUE = "not to be seen into"
 
 
 def digest(*parts: bytes) -> str:
@@ -38,13 +43,30 @@ def digest(*parts: bytes) -> str:
 def described(value: Any) -> Any:
     """A value and what it is made of, as JSON can hold it.
 
-    Anything whose class has a ``fingerprint()`` is known by that; networks by their structure and numbers; functions by
-    their code and the lasting values it names; other objects by their class and their fields or public attributes.
+    Anything whose class has a ``fingerprint()`` is known by that; networks by their numbers, their structure and the
+    code of their classes; functions by their code, the functions it calls and the lasting values it names; other
+    objects by their code and their attributes, except for private numbers and collections (counters and caches). What
+    has neither is `OPAQUE`.
 
     >>> described(partial(max, 3)), described(np.zeros(2)) == described(torch.zeros(2, dtype=torch.float64))
     ({'kind': 'partial', 'of': 'builtins.max', 'given': [[3], {}]}, True)
     """
-    return _described(value, ())
+    return _described(value, (_Visited(),))
+
+
+def is_known(description: Any) -> bool:
+    """Whether there is nothing in a description that could change unseen.
+
+    >>> is_known(described([1, len])), is_known(described([iter([])]))
+    (True, False)
+    """
+    if isinstance(description, dict):
+        return all(map(is_known, description.values()))
+    return all(map(is_known, description)) if isinstance(description, list) else description != OPAQUE
+
+
+class _Visited(set[int]):
+    """Functions and classes that were described on the way; the second time their names will do."""
 
 
 def _described(value: Any, above: tuple[Any, ...]) -> Any:
@@ -63,8 +85,11 @@ def _described(value: Any, above: tuple[Any, ...]) -> Any:
         return sorted((_described(one, inner) for one in value), key=str)
     if isinstance(value, Mapping):
         return {str(key): _described(one, inner) for key, one in value.items()}
-    if isinstance(value, (ModuleType, type, np.ufunc)):
+    if isinstance(value, (ModuleType, np.ufunc)):
         return _name(value)
+    if isinstance(value, type):
+        code = _class_code(value, inner)
+        return {"kind": _name(value), "code": code} if code else _name(value)
     if isinstance(value, (np.ndarray, np.generic, Tensor)):
         return {"kind": "numbers", "digest": digest(*_numbers(value))}
     return _made_of(value, inner)
@@ -74,7 +99,8 @@ def _made_of(value: Any, inner: tuple[Any, ...]) -> Any:
     """What is no plain value: functions and objects."""
     kind = _name(type(value))
     if callable(getattr(type(value), "fingerprint", None)):
-        return {"kind": kind, "fingerprint": value.fingerprint()}
+        found = value.fingerprint()
+        return {"kind": kind, "fingerprint": OPAQUE if found is None else found}
     if isinstance(value, partial):
         return {
             "kind": "partial",
@@ -85,17 +111,40 @@ def _made_of(value: Any, inner: tuple[Any, ...]) -> Any:
         return {"kind": _name(value), "of": _described(value.__self__, inner)}
     function = inspect.unwrap(value) if callable(value) else value
     if isinstance(function, FunctionType):
-        if _library(function):
+        if _library(function) or _visited(function, inner):
             return _name(function)
         return {"kind": _name(function), "code": _code(function), **_sees(function, inner)}
     if isinstance(value, BuiltinFunctionType):
         return _name(value)
     if isinstance(value, nn.Module):
-        return {"kind": kind, "weights": weights_digest(value), "structure": _structure(value)}
+        return {"kind": kind, "weights": weights_digest(value), "structure": _structure(value, inner)}
     has = {name: one for name, one in _attributes(value) if not isinstance(one, logging.Logger)}
-    own = vars(type(value)).get("__call__")
-    code = {"code": _code(own)} if isinstance(own, FunctionType) and not _library(own) else {}
-    return {"kind": kind, **code, "has": _described(has, inner)}
+    if not hasattr(value, "__dict__") and not has and type(value) is not object:
+        told = repr(value)  # of the interpreter or an extension
+        return {"kind": kind, "is": OPAQUE if " at 0x" in told else told}
+    code = _class_code(type(value), inner)
+    return {"kind": kind, **({"code": code} if code else {}), "has": _described(has, inner)}
+
+
+def _visited(value: Any, inner: tuple[Any, ...]) -> bool:
+    """Whether it was described before in the same description; it is from now on."""
+    before = id(value) in inner[0]
+    inner[0].add(id(value))
+    return before
+
+
+def _class_code(kind: type, inner: tuple[Any, ...]) -> dict[str, Any]:
+    """Of the methods of a class and of those above it, and of what they call; nothing of a library's."""
+    found: dict[str, Any] = {}
+    for one in kind.__mro__:
+        if _library(one) or one is object or _visited(one, inner):
+            continue
+        for name, member in vars(one).items():
+            function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+            if isinstance(function, FunctionType):
+                function = inspect.unwrap(function)
+                found[f"{one.__qualname__}.{name}"] = {"code": _code(function), **_sees(function, inner)}
+    return found
 
 
 def _name(value: Any) -> str:
@@ -108,10 +157,11 @@ def _library(function: Any) -> bool:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """Fields, slots and attributes that are public and set."""
+    """Fields, slots and attributes that are set: the public ones, and private ones that are no counter and no cache."""
     names = [field.name for field in fields(value)] if is_dataclass(value) else list(getattr(value, "__dict__", ()))
     names += [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()) if name not in names]
-    return [(name, getattr(value, name)) for name in names if not name.startswith("_") and hasattr(value, name)]
+    found = [(name, getattr(value, name)) for name in names if hasattr(value, name) and not name.startswith("__")]
+    return [(name, one) for name, one in found if name[0] != "_" or not isinstance(one, (*_PLAIN, *_PASSING))]
 
 
 def weights_digest(network: nn.Module) -> str:
@@ -122,18 +172,14 @@ def weights_digest(network: nn.Module) -> str:
     return digest(*parts)
 
 
-def _structure(network: nn.Module) -> str:
-    """Of its layers with their settings, numbers that are no tensors, and code of its own."""
-    parts, code = [repr(network)], {}
+def _structure(network: nn.Module, inner: tuple[Any, ...]) -> str:
+    """Of its layers with their settings, numbers that are no tensors, and code of its own with all that it calls."""
+    parts = [repr(network)]
     for name, layer in network.named_modules():
-        kind, plain = type(layer), {}
-        for key, one in _attributes(layer):
-            if isinstance(one, _PLAIN) and key != "training":
-                plain[key] = one
-        if kind not in code:  # a class has many layers, and one code
-            forward = inspect.getattr_static(kind, "forward", None)
-            code[kind] = _code(forward) if isinstance(forward, FunctionType) and not _library(forward) else ""
-        parts.append(f"{name} {sorted(plain.items(), key=str)} {code[kind]}")
+        plain = {key: one for key, one in _attributes(layer) if isinstance(one, _PLAIN) and key != "training"}
+        parts.append(f"{name} {_name(type(layer))} {sorted(plain.items(), key=str)} {_class_code(type(layer), inner)}")
+        if isinstance(layer, torch.jit.ScriptModule):  # its class has no code, it has
+            parts.append(str(getattr(layer, "inlined_graph", "")))
     return digest("\n".join(parts).encode())
 
 
@@ -178,9 +224,14 @@ def _sees(function: FunctionType, inner: tuple[Any, ...]) -> dict[str, Any]:
                 found[name] = cell.cell_contents
             except ValueError:  # not filled yet
                 continue
-    lasting = {name: one for name, one in found.items() if not isinstance(one, _PASSING)}
+    lasting = {name: one for name, one in found.items() if not isinstance(one, _PASSING) or _holds_lasting(one)}
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
     return {"sees": _described(lasting, inner), "defaults": _described(defaults, inner)}
+
+
+def _holds_lasting(value: Any) -> bool:
+    many = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(isinstance(one, _LASTING) for one in many)
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

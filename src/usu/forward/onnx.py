@@ -39,18 +39,22 @@ class OnnxModel:
     #: Where it was read from.
     path: Path | None = None
 
-    def fingerprint(self) -> str:
-        """Of the file, and of the files it keeps its weights in, as large exports do; a session's is its graph."""
-        found = hashlib.sha256(f"{self.input} {self.output}".encode())
+    def fingerprint(self) -> str | None:
+        """Of the file, and of the files it keeps its weights in, as large exports do; None for a session without."""
         if self.path is None:
-            meta = self.session.get_modelmeta()
-            found.update(f"{meta.producer_name} {meta.graph_name} {meta.version}".encode())
-        else:
-            content = self.path.read_bytes()
-            found.update(content)
-            for file in [self.path.parent / name for name in sorted(set(_external(content)))]:
-                found.update(file.read_bytes() if file.is_file() else b"")
+            return None
+        found = hashlib.sha256(f"{self.input} {self.output}".encode())
+        content = self.path.read_bytes()
+        found.update(content)
+        for file in [self.path.parent / name for name in sorted(set(_external(content)))]:
+            found.update(file.read_bytes() if file.is_file() else b"")
         return found.hexdigest()[:16]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process reads the file itself; a session is known to this one alone."""
+        if self.path is None:
+            raise TypeError("`model` must be read from a file to be sent to another process; got a session.")
+        return from_onnx, (self.path,)
 
     def __call__(self, batch: Tensor) -> Tensor:
         """The output as a tensor on the CPU."""

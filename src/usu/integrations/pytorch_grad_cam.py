@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from io import StringIO
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.errors import UsuWarning
-from usu.forward import Model, Progress
+from usu.forward import Model, Progress, undisturbed
 from usu.integrations._grad_cam import for_scoring, handles_of, is_a, is_fullgrad, layer_maps, members
 from usu.integrations._hooks import without_hooks
 from usu.integrations._layered import Combine, for_display, upsample_layers
 from usu.results import Upsampled
 from usu.settings import EXPLAIN_DEFAULT, UPSAMPLE_DEFAULT, Settings, settings_of
+from usu.sources import CoarseMap, gradcam
 from usu.types import Array, NDArray
 
-__all__ = ["Redistributed", "coarse_maps", "wrap"]
+__all__ = ["SOURCES", "Redistributed", "coarse_maps", "source", "wrap"]
+#: CAMs that `source` knows: what each is called in the package, and what it is made with beside model and layers.
+SOURCES: dict[str, str] = {
+    "GradCAM": "GradCAM", "HiResCAM": "HiResCAM", "GradCAM++": "GradCAMPlusPlus", "XGradCAM": "XGradCAM",
+    "FullGrad": "FullGrad", "ShapleyCAM": "ShapleyCAM", "FinerCAM": "FinerCAM", "LayerCAM": "LayerCAM",
+    "EigenGradCAM": "EigenGradCAM", "EigenCAM": "EigenCAM",
+}  # fmt: skip
 
 
 def wrap(
@@ -146,6 +157,60 @@ def coarse_maps(
     """
     finer = {"alpha": alpha, "comparison_categories": comparison_categories, "target_idx": target_idx}
     return layer_maps(cam, _batch(input_tensor), targets, aug_smooth, eigen_smooth, finer)[0]
+
+
+def source(name: str) -> Callable[[nn.Module, Tensor, int | None, str | None], CoarseMap]:
+    """A CAM of the package as a source for `usu.evaluate`: (model, image, target, layer) -> `CoarseMap`.
+
+    The map is rectified and keeps the layer's resolution and units. FullGrad has maps of many resolutions: each is
+    averaged over the cells of the layer (or repeated, where it is coarser) before they are summed. FinerCAM compares
+    the target with the three classes most like it, as the package does by default.
+    """
+    check.choice("source", name, tuple(SOURCES))
+    return partial(_of_picture, name)
+
+
+def _of_picture(name: str, model: nn.Module, image: Tensor, target: int | None, layer: str | None) -> CoarseMap:
+    own, spent = None, 1
+    if layer is None or target is None or name == "FullGrad":  # the pass that says where to look, at what, how finely
+        own, spent = gradcam(model, image[None], target, layer=layer), 2
+    place = layer if own is None else own.layer
+    goal = target if own is None or not own.targets else own.targets[0]
+    if goal is None or place is None:
+        raise ValueError("`target` must be a class index; got none, and the model names none.")
+    package = import_module("pytorch_grad_cam")
+    with redirect_stdout(StringIO()):  # FullGrad prints that it takes all layers
+        cam = getattr(package, SOURCES[name])(model=model, target_layers=[model.get_submodule(place)])
+    try:
+        if name == "FinerCAM":
+            maps = coarse_maps(cam, image[None], target_idx=goal)
+        else:
+            if name == "FullGrad":
+                _as_they_run(cam, image)
+            maps = coarse_maps(cam, image[None], [goal])
+    finally:
+        for base in members(cam):
+            base.activations_and_grads.release()
+    values = [torch.from_numpy(np.ascontiguousarray(one)).double() for one in maps]
+    if own is not None and name == "FullGrad":
+        height, width = own.values.shape[-2:]
+        values = [nn.functional.adaptive_avg_pool2d(one, (height, width)) for one in values]
+    found = torch.stack(values).sum(0).clamp(min=0)
+    return CoarseMap(found, place, f"{name} of pytorch-grad-cam", (goal,), spent)
+
+
+def _as_they_run(cam: Any, image: Tensor) -> None:
+    """FullGrad's biases in the order in which the layers run; the package takes the order in which they were made."""
+    order: list[int] = []
+    handles = [layer.register_forward_hook(lambda one, *_: order.append(id(one))) for layer in cam.target_layers]
+    try:
+        with undisturbed(cam.model), torch.no_grad():
+            cam.model(image[None])
+    finally:
+        for handle in handles:
+            handle.remove()
+    own = {id(layer): bias for layer, bias in zip(cam.target_layers, cam.bias_data, strict=True)}
+    cam.bias_data = [own[layer] for layer in order]
 
 
 def _batch(input_tensor: Any) -> Tensor:

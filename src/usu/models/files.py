@@ -25,14 +25,7 @@ def from_python(name: str, weights: str | None = None) -> Loaded:
     ``prepare(pixels)`` returns the input (C, h, w), or that and a `Geometry`; without one the input is taken to show
     the whole picture.
     """
-    file, _, function = name.rpartition(":")
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise ModelLoadError(f"`model` must be 'file.py:function'; got {name!r}, and {file} does not exist.")
-    made = getattr(_ran(path.name, lambda: _imported(path)), function, None)
-    if not callable(made):
-        raise ModelLoadError(f"`model` must name a function of {path.name}; got {function!r}, which is not one.")
-    result = _ran(name, made)
+    result = _ran(name, function_of(name))
     if isinstance(result, Loaded):
         model, prepare = result.model, None
     else:
@@ -51,6 +44,18 @@ def from_python(name: str, weights: str | None = None) -> Loaded:
     if isinstance(result, Loaded):
         return result
     return Loaded(name, model, Preparation() if prepare is None else with_geometry(prepare))
+
+
+def function_of(name: str) -> Callable[..., Any]:
+    """A user's ``file.py:function``, not called yet."""
+    file, _, function = name.rpartition(":")
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise ModelLoadError(f"`model` must be 'file.py:function'; got {name!r}, and {file} does not exist.")
+    made = getattr(_ran(path.name, lambda: _imported(path)), function, None)
+    if not callable(made):
+        raise ModelLoadError(f"`model` must name a function of {path.name}; got {function!r}, which is not one.")
+    return made  # type: ignore[no-any-return]
 
 
 def _ran(name: str, code: Callable[[], Any]) -> Any:

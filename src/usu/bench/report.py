@@ -1,0 +1,284 @@
+"""What a store says, for people: one HTML file that needs nothing else, and the same as Markdown."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from usu.bench.groups import Group, grouped, metric_better
+from usu.bench.measures import SEED_METRICS
+from usu.bench.pages import Block, Figure, Frontier, Heading, Sheet, Text, html, markdown
+from usu.bench.store import Store
+from usu.bench.table import GRID, Table, latex, save
+from usu.results.folder import written
+from usu.stats.tables import cells, legend, title
+
+#: What decides about a map: those of the protocol that no map can please by its units.
+FAITHFUL = ("half-deletion", "insertion-deletion", "infidelity")
+#: The paper's six, and the direction of ours where it is not the paper's.
+PAPERS = ("infidelity-raw", "pixel-flipping", "road", "irof", "monotonicity", "sparseness")
+#: What the paper calls ours.
+_CALLED = {"paper": "USU", "paper-iwmr": "USU-IWMR", "paper-hybrid": "USU-Hybrid"}
+_SETS = {"imagenet": "ImageNet", "cifar10": "CIFAR-10", "cub": "CUB-200"}
+
+
+def write_report(store: Store, folder: str | Path, *, against: str | None = None) -> list[Path]:
+    """The tables (`save`), ``report.html``, ``report.md`` with its figures, and ``report.tex``."""
+    home, facts, names = Path(folder), store.ingredients(), store.groups()
+    if not names:
+        return []
+    grid = tuple(kind for number, kind in enumerate(GRID) if any(name[number] for name in names))
+    paths = save((Table(tuple(store.rows(name)), {}) for name in names), home, grid)
+    tables = {name: Table(tuple(store.rows(name)), {}) for name in names}
+    groups = grouped(tables, against or facts.get("against", "bilinear"))
+    failures = [f"{one.name}: {one.sentence}" for one in store.failures()]
+    paths += drawn(home, "report", facts.get("title", "usu evaluate"), [*blocks_of(groups, facts, failures)])
+    reports = [group.found for group in groups if group.found is not None]
+    if reports:
+        paths.append(written(home / "report.tex", "\n".join(map(latex, reports)).encode()))
+    fills = "".join(group.table.fill_matrices() for group in groups[:1])
+    if fills:
+        paths.append(written(home / "fills.csv", fills.encode()))
+    return paths
+
+
+def drawn(home: Path, name: str, heading: str, blocks: Sequence[Block]) -> list[Path]:
+    """As HTML, and as Markdown with its figures beside it."""
+    text, figures = markdown(heading, blocks, prefix=f"{name}-")
+    files = {f"{name}.html": html(heading, blocks), f"{name}.md": text, **figures}
+    return [written(home / file, content.encode()) for file, content in files.items()]
+
+
+def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Sequence[str]) -> Iterator[Block]:
+    """The whole report, what matters first."""
+    against = next((g.found.comparisons[0].against for g in groups if g.found is not None), "")
+    different = list({group.signature: group for group in reversed(groups)}.values())[::-1]
+    names = [name for name in dict.fromkeys(n for g in groups for n in g.table.upsamplers) if name != against]
+    yield Heading(2, "In one line each")
+    if against:
+        yield Text(
+            f"How often better (+) and worse (-) than {against} after Bonferroni, of so many datasets, models and "
+            "sources, and the median of the paired effect size d_z."
+        )
+        for name in names:
+            yield Text(f"**{name}**: {_verdict(different, name)}", item=True)
+        if len({group.model for group in groups}) > 1:
+            yield Sheet("The same by network", *by_network(different, names))
+    else:
+        yield Text("Nothing was compared: the reference is not among the upsamplers, or the only one.")
+    yield from twins(groups)
+    yield from _progress(groups, facts)
+    if failures:
+        yield Text(f"{len(failures)} measurements failed; the first: {failures[0]}")
+    yield from _frontiers(groups)
+    yield from _measured(groups)
+    yield from _papers(groups)
+    yield Heading(2, "Cost and stability")
+    yield _costs(groups)
+    yield Heading(2, "Statistics")
+    found = [group for group in groups if group.found is not None]
+    if found and found[0].found is not None:
+        yield Text(legend(found[0].found.comparisons[0]))
+    for group in found:
+        yield Heading(3, f"{group.name}: {group.pictures} pictures")
+        for comparison in group.found.comparisons if group.found is not None else ():
+            heads, *body = cells(comparison, ("n", "mean", "shift", "win", "d_z", "d", "Bonf.", "Holm"))
+            yield Sheet(title(comparison), heads, body, folded=True)
+
+
+def by_network(groups: Sequence[Group], names: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: an upsampler and a network each, with what `_counts` says of the metrics that decide."""
+    found = []
+    for name in names:
+        for model in dict.fromkeys(group.model for group in groups):
+            told = _counts([group for group in groups if group.model == model], name)
+            found.append([name, model, *(told.get(metric, "-") for metric in FAITHFUL)])
+    return ["upsampler", "network", *FAITHFUL], found
+
+
+def _counts(groups: Sequence[Group], name: str) -> dict[str, str]:
+    """Metric that decides -> how often better and worse, and the median effect."""
+    told = {}
+    for metric in FAITHFUL:
+        rows = [c[name] for g in groups if (c := g.comparison(metric)) is not None and name in g.table.upsamplers]
+        rows = [row for row in rows if row.measured]
+        if rows:
+            better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
+            middle = float(np.median([row.paired_d.estimate for row in rows]))
+            told[metric] = f"+{better} -{worse} of {len(rows)}, d_z {middle:+.2f}"
+    return told
+
+
+def _verdict(groups: Sequence[Group], name: str) -> str:
+    spent = [row.evaluations for group in groups for row in group.table.rows if row.upsampler == name]
+    told = "; ".join(f"{metric} {text}" for metric, text in _counts(groups, name).items())
+    return f"{told or 'not measured on what decides'}; {np.mean(spent):.0f} evaluations."
+
+
+def twins(groups: Sequence[Group]) -> Iterator[Block]:
+    """Sources that cannot be told apart, which count once above."""
+    alike: dict[tuple[object, ...], list[Group]] = {}
+    for group in groups:
+        alike.setdefault(group.signature, []).append(group)
+    for same in alike.values():
+        if len(same) > 1:
+            names = ", ".join(group.source for group in same)
+            yield Text(f"On {same[0].dataset or 'these pictures'}, {same[0].model}, these give the same maps: {names}.")
+
+
+def _progress(groups: Sequence[Group], facts: Mapping[str, str]) -> Iterator[Block]:
+    planned = {name.partition(".")[2]: int(count) for name, count in facts.items() if name.startswith("planned.")}
+    rows = []
+    for dataset, model in dict.fromkeys((group.dataset, group.model) for group in groups):
+        own = [group for group in groups if (group.dataset, group.model) == (dataset, model)]
+        done = max(group.pictures for group in own)
+        rows.append([dataset, model, str(done), str(planned.pop(f"{dataset}.{model}", done))])
+    rows += [[*name.split(".", 1), "0", str(count)] for name, count in planned.items()]
+    yield Sheet("Pictures measured, and planned", ["dataset", "model", "measured", "planned"], rows)
+
+
+def _frontiers(groups: Sequence[Group]) -> Iterator[Block]:
+    yield Heading(2, "Cost and faithfulness")
+    yield Text(
+        "Every upsampler at its number of model evaluations, which are counted as if nothing had been shared. The line "
+        "joins those that nothing cheaper beats."
+    )
+    for model in dict.fromkeys(group.model for group in groups):
+        own = [group for group in groups if group.model == model]
+        metric = next((m for m in FAITHFUL if any(m in g.table.metrics for g in own)), None)
+        if metric is not None:
+            n = sum(group.pictures for group in own)
+            note = f"{model or 'the model'}: mean {metric} over {len(own)} datasets and sources, {n} maps each"
+            drawing = Frontier(metric, metric_better(metric), _points(own, metric))
+            yield Figure(f"frontier-{model or 'all'}", note, drawing)
+
+
+def _measured(groups: Sequence[Group]) -> Iterator[Block]:
+    """Per metric and model: sources (or datasets) down, upsamplers across."""
+    yield Heading(2, "Measured")
+    yield Text("Mean (n pictures); + and - mark a difference from the reference at 5 % after Bonferroni.")
+    metrics = list(dict.fromkeys(m for group in groups for m in group.table.metrics))
+    for metric in metrics:
+        yield Heading(3, f"{metric} ({metric_better(metric)} is better)")
+        for model in dict.fromkeys(group.model for group in groups):
+            own = [group for group in groups if group.model == model and metric in group.table.metrics]
+            names = list(dict.fromkeys(name for group in own for name in group.table.upsamplers))
+            heads = ["dataset", "source", *names]
+            body = [[g.dataset, g.source, *(g.cell(metric, name) for name in names)] for g in own]
+            if body and len(names) > 9:  # too wide for a page: the other way round
+                heads, body = _turned([heads, *body])
+            if body:
+                yield Sheet(f"measured, {model or 'the model'}", heads, body)
+
+
+def _turned(rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    columns = list(zip(*rows, strict=True))
+    heads = ["upsampler", *(", ".join(filter(None, pair)) for pair in zip(columns[0][1:], columns[1][1:], strict=True))]
+    return heads, [list(column) for column in columns[2:]]
+
+
+def paper() -> list[dict[str, str]]:
+    """The numbers that the paper prints, one a line."""
+    text = resources.files("usu.bench").joinpath("paper.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def _papers(groups: Sequence[Group]) -> Iterator[Block]:
+    """What the paper printed, each table before ours of the same kind; never in one table."""
+    printed = paper()
+    raw = [group for group in groups if "infidelity-raw" in group.table.metrics]
+    if not raw:
+        return
+    yield Heading(2, "The paper's tables and ours")
+    yield Text(
+        "Raw infidelity grows with the square of a map's units, and the paper does not say how maps were scaled: "
+        "numbers of the two kinds of tables cannot be compared, only their order within a row."
+    )
+    sources = list(dict.fromkeys(group.source for group in raw))
+    for dataset, label in _SETS.items():
+        own = [group for group in raw if group.dataset.startswith(dataset)]
+        if not own:
+            continue
+        if len(sources) > 1:
+            lines = [one for one in printed if one["table"] == "cross-method" and one["dataset"] == dataset]
+            yield printed_table(
+                f"paper: raw infidelity, {label}, mean of VGG16, ResNet50 and ViT-B-16", lines, "source"
+            )
+        else:
+            for metric in PAPERS:
+                plain = metric.removesuffix("-raw")
+                lines = [o for o in printed if (o["table"], o["dataset"], o["metric"]) == ("full", dataset, plain)]
+                yield printed_table(f"paper: {plain}, {label}", lines, "model")
+                stepped = next((m for m in own[0].table.metrics if m.partition("@")[0] == metric), metric)
+                yield _ours(own, stepped, "model")
+            continue
+        for model in dict.fromkeys(group.model for group in own):
+            yield _ours([group for group in own if group.model == model], "infidelity-raw", "source")
+
+
+def printed_table(caption: str, lines: Sequence[Mapping[str, str]], down: str) -> Sheet:
+    """Lines of `paper` with upsamplers across and ``down`` downwards."""
+    names = list(dict.fromkeys(line["upsampler"] for line in lines))
+    rows = list(dict.fromkeys(line[down] for line in lines))
+    found = {(line[down], line["upsampler"]): line["value"] for line in lines}
+    return Sheet(caption, [down, *names], [[row, *(found.get((row, name), "-") for name in names)] for row in rows])
+
+
+def _ours(groups: Sequence[Group], metric: str, down: str) -> Sheet:
+    names = [n for n in groups[0].table.upsamplers if n in (*_CALLED, "nearest", "bilinear", "bicubic", "lanczos3")]
+    names += [n for n in groups[0].table.upsamplers if n in ("cell", "soft", "fast")]
+    heads = [down, *(f"{name} ({_CALLED[name]})" if name in _CALLED else name for name in names)]
+    body = [[getattr(group, down) or "-", *(group.cell(metric, name) for name in names)] for group in groups]
+    where = f"{groups[0].dataset}, {groups[0].model}" if down == "source" else groups[0].dataset
+    return Sheet(f"measured: {metric}, {where}", heads, body)
+
+
+def _costs(groups: Sequence[Group]) -> Sheet:
+    names = list(dict.fromkeys(name for group in groups for name in group.table.upsamplers))
+    seeds = [name for name in SEED_METRICS if any(name in group.table.metrics for group in groups)]
+    models = list(dict.fromkeys(group.model for group in groups))
+    body = []
+    for model in models:
+        rows = [row for group in groups if group.model == model for row in group.table.rows]
+        for name in names:
+            own = [row for row in rows if row.upsampler == name]
+            if not own:
+                continue
+            seconds = [row.seconds for row in own if not np.isnan(row.seconds)]
+            stable = [[row.value for row in own if row.metric == seed and not np.isnan(row.value)] for seed in seeds]
+            body.append([
+                model, name, f"{np.mean([row.evaluations for row in own]):.0f}",
+                f"{np.median(seconds):.2f}" if seconds else "-",
+                *(f"{np.mean(values):.2f} ({len(values)})" if values else "-" for values in stable),
+            ])  # fmt: skip
+    heads = ["model", "upsampler", "evaluations", "seconds (median)", *(f"{seed} (n maps)" for seed in seeds)]
+    return Sheet("What a map takes, and how much of it another seed keeps", heads, body)
+
+
+def _points(groups: Sequence[Group], metric: str) -> tuple[tuple[str, float, float], ...]:
+    """Upsampler, evaluations and mean of the metric over all maps."""
+    found = []
+    for name in dict.fromkeys(name for group in groups for name in group.table.upsamplers):
+        rows = [r for g in groups for r in g.table.rows if r.upsampler == name and r.metric == metric]
+        values = [row.value for row in rows if np.isfinite(row.value)]
+        if values:
+            found.append((name, float(np.mean([row.evaluations for row in rows])), float(np.mean(values))))
+    return tuple(found)
+
+
+def status(store: Store) -> list[str]:
+    """How far a run is: a line for every dataset and model, and what failed."""
+    facts, lines = store.ingredients(), []
+    asked = "SELECT dataset, model, count(DISTINCT picture) FROM rows GROUP BY dataset, model"
+    count: dict[tuple[str, ...], int] = {found[:2]: found[2] for found in store.base.execute(asked)}
+    planned = {tuple(n.split(".", 2)[1:]): int(v) for n, v in facts.items() if n.startswith("planned.")}
+    for pair in dict.fromkeys([*planned, *count]):
+        name = ", ".join(filter(None, pair)) or "all pictures"
+        lines.append(f"{name}: {count.get(pair, 0)} of {planned.get(pair, count.get(pair, 0))} pictures")
+    failures = store.failures()
+    lines += [f"{store.count()} rows, {len(failures)} failures"]
+    return lines + [f"{one.name}: {one.sentence}" for one in failures[:5]]

@@ -1,0 +1,301 @@
+"""What is computed: a grid of datasets x models x sources x upsamplers x metrics, one unit per picture and model."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from platform import python_version_tuple
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from usu.bench.contenders import Contender, Made, reseeded
+from usu.bench.datasets import spread
+from usu.bench.measures import SEED_METRICS, metric_named
+from usu.bench.sample import Openable, Sample
+from usu.bench.scene import Scene, Source, mapped, scene_of, with_map
+from usu.bench.store import Failure, Store
+from usu.bench.table import Row, rounded
+from usu.errors import UsuError
+from usu.forward import Model, engine
+from usu.forward.digest import described, digest, is_known
+from usu.forward.engine import RuntimeName
+from usu.forward.onnx import OnnxModel
+from usu.forward.runtime import runtime
+from usu.metrics.catalogue import Case, Metric
+from usu.metrics.passes import Measured
+from usu.models import Loaded
+
+T = TypeVar("T")
+#: Packages whose numbers are in the rows.
+_PACKAGES = ("usu-xai", "torch", "numpy", "scipy", "scikit-image", "pillow", "onnxruntime", "grad-cam")
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A model of the grid.
+
+    Args:
+        model: an ``nn.Module``, for coarse maps and gradients; or a callable where maps come from elsewhere.
+        forward: the same model for all other passes, or a runtime's name (see `usu.forward.runtime`); None is
+            ``model``.
+        layer: where sources look.
+        loaded: how picture files are prepared.
+        datasets: names of those it is asked about; None is all.
+        limit: of pictures per dataset, spread evenly.
+    """
+
+    model: Model
+    forward: Model | RuntimeName | None = None
+    layer: str | None = None
+    loaded: Loaded | None = None
+    datasets: tuple[str, ...] | None = None
+    limit: int | None = None
+
+    def passes(self, sample: Sample) -> Model:
+        """Who is asked for scores and by metrics; an ONNX session in one thread, as everything in a unit."""
+        found: Model = self.model if self.forward is None or isinstance(self.forward, str) else self.forward
+        if isinstance(self.forward, str):
+            found = runtime(self.model, torch.as_tensor(sample.image), self.forward).model
+        return replace(found, workers=1) if isinstance(found, OnnxModel) else found
+
+    def settled(self, sample: Sample) -> Network:
+        """With the runtime that ``auto`` stands for, so that every worker has the same."""
+        if self.forward != "auto":
+            return self
+        onnx = runtime(self.model, torch.as_tensor(sample.image), "auto").name == "onnx"
+        return replace(self, forward="onnx" if onnx and isinstance(self.model, nn.Module) else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """A picture under a model, and what is still to be done there: (source, upsampler, metric)."""
+
+    dataset: str
+    model: str
+    sample: Openable
+    todo: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a unit gave."""
+
+    rows: tuple[Row, ...]
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The whole question; everything but the pictures travels to every worker once."""
+
+    datasets: Mapping[str, Sequence[Openable]]
+    networks: Mapping[str, Network]
+    sources: Mapping[str, str | Source]
+    rivals: tuple[Contender, ...]
+    metrics: tuple[Metric, ...]
+    seed: int = 0
+    #: (2, 3): every third picture, from the second on.
+    part: tuple[int, int] = (1, 1)
+    _digests: dict[str, str | None] = field(default_factory=dict)
+
+    def without_pictures(self) -> Grid:
+        """What workers need."""
+        return replace(self, datasets={}, _digests={})
+
+    def units(self) -> Iterator[Unit]:
+        """All of them: model by model, so that a worker keeps what it has loaded."""
+        for model, network in self.networks.items():
+            for dataset, samples in self.datasets.items():
+                asked = network.datasets is None or dataset in network.datasets
+                for sample in spread(samples, network.limit)[self.part[0] - 1 :: self.part[1]] if asked else ():
+                    yield Unit(dataset, model, sample, self.wanted(sample))
+
+    def wanted(self, sample: Openable) -> tuple[tuple[str, str, str], ...]:
+        """(source, upsampler, metric) of a picture; metrics against an outline where it has one."""
+        metrics = [metric.name for metric in self.metrics if sample.has_truth or not metric.needs_truth]
+        return tuple((source, rival.name, name) for source in self.sources for rival in self.rivals for name in metrics)
+
+    def ingredients(self) -> dict[str, str | None]:
+        """Name -> digest of what rows depend on beside their picture; None for what cannot be known by its content."""
+        if not self._digests:
+            given: dict[str, Any] = {"seed": self.seed, "versions": _versions()}
+            for name in self.datasets:
+                given[f"dataset.{name}"] = name
+            for name, network in self.networks.items():
+                given[f"model.{name}"] = [network.model, network.layer]
+                given[f"forward.{name}"] = network.forward
+            given |= {f"source.{name}": source for name, source in self.sources.items()}
+            given |= {f"upsampler.{rival.name}": rival for rival in self.rivals}
+            given |= {f"metric.{metric.name}": _told(metric) for metric in self.metrics}
+            self._digests.update({name: _digest(one) for name, one in given.items()})
+        return self._digests
+
+    def identities(self, unit: Unit) -> Callable[[tuple[str, str, str]], tuple[str | None, dict[str, str | None]]]:
+        """For (source, upsampler, metric) of a unit: the digest of all a row depends on, and of each ingredient."""
+        every = self.ingredients()
+        picture = unit.sample.digest(self.networks[unit.model].loaded)
+        names = ("seed", "versions", f"model.{unit.model}", f"forward.{unit.model}")
+        common = {f"picture.{unit.sample.name}": picture, **{n: every[n] for n in names}}
+
+        def of(key: tuple[str, str, str]) -> tuple[str | None, dict[str, str | None]]:
+            own = [f"{kind}.{name}" for kind, name in zip(("source", "upsampler", "metric"), key, strict=True)]
+            found = common | {name: every[name] for name in own}
+            whole = None if None in found.values() else digest(json.dumps(found, sort_keys=True).encode())
+            return whole, found
+
+        return of
+
+    def left(self, store: Store | None, unit: Unit) -> Unit:
+        """What the store does not have yet; what it has must be an answer to the same question."""
+        known = {} if store is None else store.known(unit.dataset, unit.model, unit.sample.name)
+        done = [key for key in unit.todo if key in known]
+        if not done or store is None:
+            return unit
+        identity = self.identities(unit)
+        for key in done:
+            expected, parts = identity(key)
+            if expected != known[key]:
+                raise ValueError(_refusal(store, parts))
+        return replace(unit, todo=tuple(key for key in unit.todo if key not in known))
+
+    def compute(self, unit: Unit) -> Outcome:
+        """All rows of a unit that can be had, in one thread; what fails costs only itself."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return _Work(self, unit).done()
+        finally:
+            torch.set_num_threads(threads)
+
+
+class _Work:
+    """A unit on its way."""
+
+    def __init__(self, grid: Grid, unit: Unit) -> None:
+        self.grid, self.unit, self.network = grid, unit, grid.networks[unit.model]
+        self.rows: list[Row] = []
+        self.failures: list[Failure] = []
+
+    def done(self) -> Outcome:
+        sources = [name for name in self.grid.sources if any(key[0] == name for key in self.unit.todo)]
+        first = self._attempt(("", "", ""), self._opened, sources[0]) if sources else None
+        for name in sources if first is not None else ():
+            scene = first if name == sources[0] else self._attempt((name, "", ""), self._with_source, first, name)
+            if scene is not None:
+                self._measure(scene, name)
+        return Outcome(tuple(self.rows), tuple(self.failures))
+
+    def _opened(self, source: str) -> Scene:
+        sample = self.unit.sample.open(self.network.loaded)
+        forward = self.network.passes(sample)
+        own = self.grid.sources[source]
+        if sample.coarse is None and sample.target is None and not isinstance(own, str):  # it has to be told
+            sample = replace(sample, target=_top_class(self.network.model, sample))
+        return scene_of(sample, self.network.model, forward, source=own, layer=self.network.layer, seed=self.grid.seed)
+
+    def _with_source(self, scene: Scene, name: str) -> Scene:
+        found = mapped(self.grid.sources[name], self.network.model, scene.image, scene.target, self.network.layer)
+        return with_map(scene, found)
+
+    def _measure(self, scene: Scene, source: str) -> None:
+        todo = set(self.unit.todo)
+        for rival in self.grid.rivals:
+            asked = [m for m in self.grid.metrics if (source, rival.name, m.name) in todo]
+            key = (source, rival.name, "")
+            made = self._attempt(key, rival, scene) if asked else None
+            case = None if made is None else self._attempt(key, scene.case, made.pixel_map)
+            if made is None or case is None:
+                continue
+            for metric in asked:
+                key = (source, rival.name, metric.name)
+                row = self._attempt(key, self._row, scene, rival, made, case, metric)
+                if row is not None:
+                    self.rows.append(replace(row, dataset=self.unit.dataset, model=self.unit.model, source=source))
+
+    def _row(self, scene: Scene, rival: Contender, made: Made, case: Case, metric: Metric) -> Row:
+        start, lent = time.perf_counter(), case.lent
+        # an outline that was cropped away leaves nothing to measure against
+        blank = metric.needs_truth and scene.truth is not None and not scene.truth.any()
+        if metric.name in SEED_METRICS:
+            found = self._between_seeds(scene, rival, made, case, metric.name)
+        else:
+            found = Measured(float("nan")) if blank else metric.measure(case)
+        taken = time.perf_counter() - start + case.lent - lent
+        return Row(
+            scene.name, scene.target, rival.name, metric.name, rounded(found.value), made.evaluations,
+            found.evaluations, made.seconds, taken,
+        )  # fmt: skip
+
+    def _between_seeds(self, scene: Scene, rival: Contender, made: Made, case: Case, name: str) -> Measured:
+        other = reseeded(rival)
+        if other is None:
+            return Measured(float("nan"))
+        again = case.of_map.once("other seed", lambda: other(scene))
+        return Measured(SEED_METRICS[name](made.pixel_map, again.pixel_map), again.evaluations)
+
+    def _attempt(self, key: tuple[str, str, str], work: Callable[..., T], *given: Any) -> T | None:
+        """What the work gives; a failure costs this and nothing else."""
+        try:
+            return work(*given)
+        except Exception as error:
+            text = " ".join(str(error).split())
+            plain = isinstance(error, (UsuError, ValueError, TypeError, OSError, RuntimeError)) and text
+            sentence = text if plain else f"{type(error).__name__}: {text}"
+            unit = (self.unit.dataset, self.unit.model, self.unit.sample.name)
+            self.failures.append(Failure(*unit, *key, sentence, traceback.format_exc()))
+            return None
+
+
+def _top_class(model: Model, sample: Sample) -> int:
+    aimed = engine(model).aim(torch.as_tensor(sample.image)).engine.target
+    if not isinstance(aimed, tuple):
+        raise TypeError(f"`target` must be a class index; got {type(aimed).__name__}.")
+    return aimed[0]
+
+
+def _told(metric: Metric) -> Any:
+    """A name says everything about one of ours."""
+    try:
+        return metric.name if metric_named(metric.name) == metric else metric
+    except ValueError:
+        return metric
+
+
+def _digest(value: Any) -> str | None:
+    found = described(value)
+    return digest(json.dumps(found, sort_keys=True).encode()) if is_known(found) else None
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": ".".join(python_version_tuple()[:2])}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _refusal(store: Store, parts: Mapping[str, str | None]) -> str:
+    """Which ingredient of a row is another one now; the picture, where all that the store knows is the same."""
+    before = store.ingredients()
+    unseen = next((name for name, value in parts.items() if value is None), None)
+    if unseen is not None:
+        return (
+            f"`out` must hold rows that can be recognised; got {store.folder}, and nobody can see what its "
+            f"{_named(unseen)} is made of. Give its class a fingerprint() that says so."
+        )
+    changed = [name for name, value in parts.items() if before.get(name, value) != value]
+    what = _named(changed[0] if changed else next(iter(parts)))
+    return f"`out` must hold rows made with the same settings; got {store.folder}, made with another {what}."
+
+
+def _named(ingredient: str) -> str:
+    kind, _, own = ingredient.partition(".")
+    return f"{kind} {own!r}" if own else kind
