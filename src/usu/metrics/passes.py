@@ -69,6 +69,8 @@ def aimed(model: Model, target: Target, image: Array, link: Link) -> tuple[Engin
     """The engine with its target fixed, the image where the model is, and the evaluations this took (0 or 1)."""
     asked = engine(model, target, link=link)
     placed = asked.place(image)
+    if placed.ndim != 3:
+        raise ValueError(f"`image` must be C x H x W for a metric; got {check.shape(placed)}.")
     if asked.target is None:
         return asked.aim(placed).engine, placed, 1
     if isinstance(asked.target, tuple) and len(asked.target) > 1:
