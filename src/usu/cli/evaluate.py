@@ -51,6 +51,7 @@ def evaluate(
 
     Every row is kept as soon as it is known: run the same command again and it goes on where it was.
     """
+    run.load_torch()
     from usu import _checks as check
     from usu.bench import contenders
     from usu.bench import evaluate as measured
