@@ -79,7 +79,8 @@ def labels(
     low, high = (int(v) for v in torch.aminmax(found))
     if least is not None and low < least:
         raise ValueError(f"`{name}` must be labels from {least} on; got {low}.")
-    if every and not bool(torch.bincount(found.flatten()).all()):
+    # more labels than pixels cannot all be used, and may be too many to count
+    if every and (high >= found.numel() or not bool(torch.bincount(found.flatten()).all())):
         raise ValueError(
             f"`{name}` must have labels 0 to P - 1, each of them used; got {low} to {high}, {len(found.unique())} "
             "different. Call usu.segment.relabel first."
@@ -208,8 +209,9 @@ def real_number(name: str, value: float, *, least: float | None = None, most: fl
 def positive_number(name: str, value: float) -> float:
     """A finite number above zero, and large enough that one over it is finite."""
     number = real_number(name, value)
-    if not number > 0 or not np.isfinite(1 / number):
-        raise ValueError(f"`{name}` must be greater than 0; got {value}.")
+    if not number > 0 or 1 / number == float("inf"):
+        beside = ", and one over it finite" if number > 0 else ""
+        raise ValueError(f"`{name}` must be greater than 0{beside}; got {value}.")
     return number
 
 

@@ -132,8 +132,8 @@ def dims_of(image: Tensor, model: object) -> int:
     if image.ndim == 5:
         return 3
     found = convolution_dims(model)
-    if image.ndim == 2:
-        return found or 1
+    if image.ndim not in (3, 4):  # where it is neither two nor five, the model says what it should have been
+        return found or (1 if image.ndim == 2 else 2)
     return found if found is not None and image.ndim in (found + 1, found + 2) else 2
 
 

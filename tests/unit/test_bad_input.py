@@ -84,7 +84,7 @@ REDISTRIBUTE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
 }  # fmt: skip
 SETTINGS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a temperature of zero": (lambda: usual(temperature=0), ValueError, "`temperature` .*; got 0"),
-    "a temperature too small": (lambda: usual(temperature=1e-320), ValueError, "`temperature` .*; got 1e-320"),
+    "a temperature too small": (lambda: usual(temperature=1e-320), ValueError, "`temperature` .*, and .*; got 1e-320"),
     "a temperature of NaN": (lambda: usual(temperature=float("nan")), ValueError, "`temperature` .*; got nan"),
     "a temperature as text": (lambda: usual(temperature="hot"), TypeError, "`temperature` .*; got str"),
     "a potential of a temperature too small": (lambda: usu.potentials.tensor(1e-320), ValueError, "`temperature`"),

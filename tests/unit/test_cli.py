@@ -371,6 +371,29 @@ def test_an_upsampler_that_cannot_be_imported_is_named(command: Usu, home: Path)
     assert re.fullmatch("usu: `upsampler` .*nowhere:nothing.*\n", err)
 
 
+def test_an_interruption_while_torch_is_loaded_ends_at_once(place: Path) -> None:
+    """An exception raised inside torch's native code would end the process with a message of C++."""
+    program = f"""
+import os, signal, sys
+class Native:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch._C":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(1000): pass
+            except KeyboardInterrupt:
+                os.abort()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Native())
+sys.argv = ["usu", "explain", "cat.png", *{FEW!r}]
+from usu.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert re.fullmatch("usu: interrupted; .*\n", done.stderr)
+
+
 @pytest.mark.parametrize("where", ["usu.cli.explain", "usu.pipeline"])
 def test_an_interruption_while_modules_are_loaded_is_one_sentence(place: Path, where: str) -> None:
     program = f"""
@@ -443,3 +466,19 @@ def test_drafts_of_dead_processes_are_swept(place: Path) -> None:
 
 def test_printable() -> None:
     assert run.printable("Äpfel [x] \udce9\x7f\u2028") == "Äpfel [x] \\udce9\\x7f\\u2028"
+
+
+def test_figures_of_an_audit_do_not_follow_links_and_want_matplotlib_first(
+    command: Usu, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "drawn").mkdir()
+    (place / "drawn" / "audit_nearest.png").symlink_to(place / "elsewhere.png")
+    command(place, "audit", "nearest", "--trials", "2", "--figure", "drawn")
+    assert not (place / "elsewhere.png").exists()
+    with Image.open(place / "drawn" / "audit_nearest.png") as figure:
+        assert figure.format == "PNG"
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("usu.auditor.audit", lambda *_, **__: pytest.fail("the work was begun"))
+    code, _, err = command(place, "audit", "nearest", "--figure", "drawn")
+    assert code == 2
+    assert "usu-xai[plot]" in err

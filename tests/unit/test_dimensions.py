@@ -116,6 +116,10 @@ def test_what_does_not_fit_gets_one_sentence() -> None:
         usu.gradcam(net(1), given(1))
     with pytest.raises(ValueError, match="`image` must be one signal, C x L; got 3 x 2 x 64"):
         usu.explain(net(1), torch.rand(3, 2, 64))
+    with pytest.raises(ValueError, match="`image` must be one signal, C x L; got 64"):
+        usu.explain(net(1), torch.rand(64))
+    with pytest.raises(ValueError, match="`image` must be one volume, C x D x H x W; got 1 x 1 x 2 x 8 x 8 x 8"):
+        usu.explain(net(3), torch.rand(1, 1, 2, 8, 8, 8))
     with pytest.raises(ValueError, match="`source` must be one coarse map, d x h x w; got 2 x 2"):
         usu.explain(net(3), given(3), source=np.ones((2, 2)))
     with pytest.raises(ValueError, match=r"`picture` must be the size and then channels.*\(64\)"):
@@ -150,6 +154,11 @@ def test_results_show_themselves_and_come_back_from_disk(dims: int, targets: obj
     assert len(region.box) == 2 * dims
     with pytest.raises(ValueError, match="`keep` must be H x W to have outlines"):
         region.geojson()
+    if dims == 3:
+        with pytest.raises(ValueError, match="`keep` must be H x W or L to have run lengths; got D x H x W"):
+            region.rle()
+    else:
+        assert sum(region.rle()["counts"]) == region.keep.size
     if isinstance(targets, list):
         return
     with Image.open(found.animation(tmp_path / "map.gif")) as image:

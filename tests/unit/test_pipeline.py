@@ -834,3 +834,25 @@ def test_a_progress_that_says_enough_ends_the_scores_and_keeps_the_map_as_it_sta
     assert (whole.evaluations, whole.stop_reason is usu.StopReason.STOPPED) == (400, False)
     last = run(lambda done, total: done == total, 120)
     assert last.stop_reason is not usu.StopReason.STOPPED, "the end is not before the end"
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (lambda good: good.astype(float), "must hold integer labels; got torch.float64"),
+        (lambda good: good * 2, "must have labels 0 to P - 1, each of them used; got 0 to"),
+        (lambda good: good * 10**15, "must have labels 0 to P - 1, each of them used; got 0 to"),
+        (lambda good: good - 1, "must be labels from 0 on; got -1"),
+        (lambda good: good[1:], r"must give every pixel \(\d+ x \d+\) one label; got \d+ x \d+"),
+        (lambda good: None, "must be a numpy array or a torch tensor; got NoneType"),
+    ],
+    ids=["floats", "gaps", "huge", "negative", "shape", "nothing"],
+)
+def test_a_wrong_answer_of_a_segmenter_of_ones_own_is_named(labels, words, depth) -> None:
+    def own(picture, parts, *, region=None):
+        return labels(GRID(picture, parts, region=region))
+
+    settings = tiny(scoring="delete", segmenter=own, parts=9, depth=depth)
+    with pytest.raises((TypeError, ValueError), match=rf"^`segmenter\(\.\.\.\)` {words}"):
+        upsample(COARSE, IMAGE, lambda batch: batch.flatten(1), 0, preset=settings)

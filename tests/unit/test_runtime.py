@@ -126,3 +126,14 @@ def test_a_model_that_knows_its_batch_by_len_runs_in_batches_of_one_size():
     batch = torch.rand(7, *IMAGE.shape)
     assert found.name == "onnx", found.note
     torch.testing.assert_close(found.model(batch), model(batch).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dims", [1, 3])
+def test_signals_and_volumes_are_exported_too(dims):
+    conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+    net = seeded(lambda: nn.Sequential(conv(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(3 * 4**dims, 3)))
+    found = runtime(net, torch.rand(2, *[6] * dims), "auto")
+    assert (found.name, found.note) == ("onnx", "")
+    batch = torch.rand(5, 2, *[6] * dims)
+    with torch.no_grad():
+        torch.testing.assert_close(found.model(batch), net(batch), rtol=1e-4, atol=1e-5)

@@ -15,6 +15,7 @@ from tests.small_nets import Tower, seeded
 from usu.pipeline.sanity import _spoiled
 
 FEW = {"preset": chosen("soft", parts=9), "evaluations": 30}
+LAYERS = ["head", "last", "norm", "middle", "fine", "stem"]
 
 
 class Corner(nn.Module):
@@ -92,13 +93,13 @@ def test_layers_are_shuffled_from_the_last_to_the_first():
     own = dict(net.named_parameters())
     changed = [
         {name.partition(".")[0] for name, value in spoiled.named_parameters() if not torch.equal(value, own[name])}
-        for _, spoiled in ((name, copy.deepcopy(one)) for name, one in _spoiled(net, 3))
+        for _, spoiled in ((name, copy.deepcopy(one)) for name, one in _spoiled(net, LAYERS, 3))
     ]
     assert changed[0] == {"head"}
     assert changed[0] < changed[1] < changed[2]
     assert {"stem", "fine"} <= changed[2]
     for name, value in next(
-        one for title, one in _spoiled(net, 1) if title == "all layers shuffled"
+        one for title, one in _spoiled(net, LAYERS, 1) if title == "all layers shuffled"
     ).named_parameters():
         assert torch.equal(value.flatten().sort()[0], own[name].flatten().sort()[0]), "the same numbers"
 
@@ -117,3 +118,17 @@ def test_the_map_it_speaks_of_is_there():
     found = usu.sanity(Corner(), picture(), 0, steps=1, **FEW)
     alone = usu.explain(Corner(), picture(), 0, **FEW)
     assert np.array_equal(found.explanation.pixel_map, alone.pixel_map)
+
+
+def test_more_steps_than_layers_show_no_model_twice():
+    seen = []
+    found = usu.sanity(Corner(), picture(), 0, steps=5, progress=lambda *so_far: seen.append(so_far), **FEW)
+    names = [trial.name for trial in found.trials if trial.wanted == "other"]
+    assert names == ["last 1 of 2 layers shuffled", "all layers shuffled"]
+    assert seen[-1] == (9, 9)
+
+
+def test_a_volume_is_cut_by_who_can():
+    net = seeded(lambda: nn.Sequential(nn.Conv3d(1, 3, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool3d(1), nn.Flatten()))
+    found = usu.sanity(net, torch.rand(1, 9, 9, 9), 0, steps=1, **FEW)
+    assert [trial.name for trial in found.trials if "segments" in trial.name] == ["segments Tiles"]

@@ -43,6 +43,7 @@ def app(
     """
     for package in ("starlette", "uvicorn"):
         run.need(package, "app", "The page")
+    run.load_torch()
     from usu.app import Limits, glass_of, serve
     from usu.models import load
 

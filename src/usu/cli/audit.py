@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -36,7 +37,11 @@ def audit(
     from rich.console import Console
     from rich.progress import track
 
+    if figure is not None:
+        shared.need("matplotlib", "plot", "The figures of an audit")
+    shared.load_torch()
     from usu.auditor import audit as run
+    from usu.results import written
     from usu.upsamplers import BUILT_IN
 
     chosen: list[Any] = [_find(name) for name in upsamplers] if upsamplers else list(BUILT_IN)
@@ -48,7 +53,9 @@ def audit(
     if figure is not None:
         figure.mkdir(parents=True, exist_ok=True)
         for report in reports:
-            report.figure().savefig(figure / f"audit_{report.name}.png")
+            drawn = io.BytesIO()
+            report.figure().savefig(drawn, format="png")
+            written(figure / f"audit_{report.name}.png", drawn.getvalue())
     if as_json:
         typer.echo(json.dumps([report.to_dict() for report in reports], indent=1))
     elif upsamplers:

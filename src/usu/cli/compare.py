@@ -34,6 +34,7 @@ def compare(
     quiet: run.Quiet = False,
 ) -> None:
     """Every upsampler side by side on one picture: kernels, filters and the presets that ask the model."""
+    run.load_torch()
     from torch import nn
 
     from usu import _checks as check

@@ -71,6 +71,7 @@ def evaluate(
     where it was. ``usu evaluate status RUN`` says how far a run is, ``report RUN`` writes its report anew, ``check
     RUN`` verifies every row.
     """
+    run.load_torch()
     if what[0] in _WORDS and len(what) == 2:
         _look(what[0], Path(what[1]), against)
         return

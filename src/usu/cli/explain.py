@@ -61,6 +61,7 @@ def explain(
     run.need("matplotlib", "plot", "The panel of every picture")
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"`--out` must be a folder; got {out}, which is a file.")
+    run.load_torch()
     from usu.errors import UsuError, UsuWarning
     from usu.models import load, resolve_target
     from usu.models.pictures import find

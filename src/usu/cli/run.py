@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import TYPE_CHECKING, Annotated, Any
@@ -153,6 +155,20 @@ def stoppable(bars: Bars, settings: Settings) -> Iterator[None]:
     try:
         yield
     finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def load_torch() -> None:
+    """Import torch. Its native code answers Ctrl-C with a crash meanwhile, so until it is there Ctrl-C ends at once."""
+
+    def ends(*_: object) -> None:
+        os.write(2, b"usu: interrupted; nothing was begun\n")
+        os._exit(130)
+
+    listens = current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    before = signal.signal(signal.SIGINT, ends) if listens else None
+    import_module("torch")
+    if listens:
         signal.signal(signal.SIGINT, before)
 
 

@@ -47,7 +47,7 @@ def runtime(model: Any, image: Tensor, wanted: RuntimeName = "auto") -> Runtime:
 
     Args:
         model: an ``nn.Module`` on the CPU; anything else is left as it is.
-        image: (C, H, W), as the model takes it.
+        image: (C, H, W), as the model takes it; (C, L) and (C, D, H, W), too.
         wanted: ``"torch"``: the module. ``"onnx"``: ONNX Runtime; an error where that cannot be. ``"compile"``:
             `torch.compile`. ``"auto"``: ONNX Runtime where it can be had and agrees, else the module.
 
@@ -140,7 +140,7 @@ def _exported(model: nn.Module, batch: Tensor, pictures: int | None, *, fresh: b
 
 def _export(model: nn.Module, batch: Tensor, pictures: int | None, path: str) -> None:
     """Constant folding is the runtime's work."""
-    several = batch.expand(pictures or 2, -1, -1, -1).clone()
+    several = batch.expand(pictures or 2, *batch.shape[1:]).clone()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter tells of its own future, and of shapes it takes as constants
         torch.onnx.export(

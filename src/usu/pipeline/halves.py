@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.inputs import Input
 from usu.operator.budgets import SoftPrior
@@ -106,7 +107,10 @@ def scores_of(
     def cut(labels: NDArray, which: NDArray, limit: int | None) -> NDArray:
         return split(labels, which, given.picture, settings.segmenter, settings.children, limit=limit)
 
-    first = np.zeros(given.size, np.int64) if unscored else settings.segmenter(given.picture, settings.parts)
+    first: Array = np.zeros(given.size, np.int64)
+    if not unscored:  # a segmenter may be the user's own
+        cut_first = settings.segmenter(given.picture, settings.parts)
+        first = check.labels("segmenter(...)", cut_first, size=given.size, every=True)
     refined = refine(scorer, cut, first, settings, scorer.affordable)
     reason = refined.stop_reason
     if given.empty and not everywhere:

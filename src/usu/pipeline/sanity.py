@@ -22,6 +22,7 @@ from usu.pipeline.explain import explain, line_of
 from usu.results import Explanation
 from usu.score.posterior import iou_with_first
 from usu.segment.felzenszwalb import Felzenszwalb
+from usu.segment.segmenter import Segmenter
 from usu.segment.tiles import Tiles
 from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
 from usu.sources import LAYER_SOURCES
@@ -119,7 +120,7 @@ def sanity(
         image: and the other arguments: as in `usu.explain`.
         target: one class index or name, a callable on the output, or None for the model's top class.
         evaluations: of each explanation.
-        steps: how many stages of shuffling, from the last layer alone to all layers.
+        steps: how many stages of shuffling, from the last layer alone to all layers; at most as many as there are.
         progress: True shows a line on standard error; or a function, called with the explanations done and to do.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
@@ -134,7 +135,11 @@ def sanity(
         raise TypeError(f"`model` must be an nn.Module, whose weights can be shuffled; got {got}.")
     given = pictured(image, about)
     settings = settings_of(preset, default=EXPLAIN_DEFAULT, evaluations=evaluations)
-    ways, trials = list(_ways(settings, source)), list[Trial]()
+    ways, trials = list(_ways(settings, source, given.image.ndim - 1)), list[Trial]()
+    layers = [name for name, module in about.model.named_modules() if list(module.parameters(recurse=False))][::-1]
+    if not layers:
+        raise ValueError("`model` must have weights to shuffle; got one without.")
+    steps = min(steps, len(layers))  # more would show the same model twice
     told, count = line_of(progress, what="explanations"), 1 + len(ways) + steps
     with warnings.catch_warnings():  # a spoiled model finds no evidence as often as not; nobody has to be told
         warnings.simplefilter("ignore", UsuWarning)
@@ -153,31 +158,29 @@ def sanity(
 
         for name, changed, other in ways:
             tried(name, "same", about.model, changed, other)
-        for name, net in _spoiled(about.model, steps):
+        for name, net in _spoiled(about.model, layers, steps):
             tried(name, "other", net, settings, source)
     return Sanity(first, tuple(trials))
 
 
-def _ways(settings: Settings, source: str) -> Iterator[tuple[str, Settings, str]]:
+def _ways(settings: Settings, source: str, dims: int) -> Iterator[tuple[str, Settings, str]]:
     """The same question, asked differently."""
     scored = settings.scoring in ("sampled", "delete")
     yield "another seed", replace(settings, seed=settings.seed + 1), source
     for fill in ("mean", "noise") if scored else ():
         if settings.fill != fill:
             yield f"fill {fill}", replace(settings, fill=fill), source
-    for segmenter in (Felzenszwalb(), Tiles()) if scored else ():
+    segmenters: list[Segmenter] = [Tiles()] if dims == 3 else [Felzenszwalb(), Tiles()]  # which cuts no volumes
+    for segmenter in segmenters if scored else ():
         yield f"segments {type(segmenter).__name__}", replace(settings, segmenter=segmenter), source
     if source in LAYER_SOURCES:
         other = "layercam" if source != "layercam" else "gradcam"
         yield f"source {other}", settings, other
 
 
-def _spoiled(model: nn.Module, steps: int) -> Iterator[tuple[str, nn.Module]]:
-    """Copies of the model, more and more of whose layers are shuffled, the last one first."""
+def _spoiled(model: nn.Module, layers: Sequence[str], steps: int) -> Iterator[tuple[str, nn.Module]]:
+    """Copies of the model, more and more of whose ``layers`` are shuffled, in this order."""
     spoiled = copy.deepcopy(model)
-    layers = [name for name, module in spoiled.named_modules() if list(module.parameters(recurse=False))][::-1]
-    if not layers:
-        raise ValueError("`model` must have weights to shuffle; got one without.")
     dice, done = torch.Generator().manual_seed(0), 0
     for step in range(1, steps + 1):
         # from the last layer alone to all of them

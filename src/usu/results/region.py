@@ -38,11 +38,13 @@ class Region:
         return (*(int(along.min()) for along in places), *(int(along.max()) + 1 for along in places))
 
     def rle(self) -> dict[str, Any]:
-        """COCO's run lengths: down the columns, pixels outside and inside by turns, beginning outside.
+        """COCO's run lengths: down the columns, pixels outside and inside by turns, beginning outside. Not of a volume.
 
         >>> Region(np.array([[False, True], [False, True]]), 1.0).rle()
         {'size': [2, 2], 'counts': [2, 2]}
         """
+        if self.keep.ndim > 2:
+            raise ValueError("`keep` must be H x W or L to have run lengths; got D x H x W. Take `keep`.")
         flat = np.concatenate([[False], self.keep.ravel(order="F"), [False]])
         ends = np.flatnonzero(np.diff(flat.astype(np.int8)))
         last = [] if len(ends) and ends[-1] == self.keep.size else [self.keep.size]
