@@ -16,7 +16,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from experiments.pages import filled, markdown
+import numpy as np
+from experiments.pages import filled, markdown, prose
 
 from usu.bench import Row, Store, Table
 from usu.bench.groups import Group, grouped
@@ -84,6 +85,30 @@ def read(name: str) -> Tables:
     return {group: Table(tuple(rows), {}) for group, rows in found.items()}
 
 
+def conclusion(groups: list[Group], names: list[str]) -> str:
+    """What is better or worse than bilinear after correction, by network; and what becomes of raw infidelity."""
+    lines = []
+    for model in dict.fromkeys(group.model for group in groups):
+        own, told = [group for group in groups if group.model == model], []
+        for one in names[1:]:
+            for metric in FAITHFUL:
+                verdicts = [c[one].verdict for g in own if (c := g.comparison(metric)) is not None]
+                for word in ("better", "worse"):
+                    if count := verdicts.count(word):
+                        told.append(f"`{one}` {word} on {metric} for {count} of {len(verdicts)}")
+        sets = ", ".join(f"{group.dataset} {group.pictures}" for group in {g.dataset: g for g in own}.values())
+        lines.append(f"- **{model}** ({sets} pictures): {'; '.join(told) or 'nothing is better or worse'}.")
+    factors = [
+        np.nanmean(values["bilinear"]) / np.nanmean(values["paper"])
+        for values in (group.table.values("infidelity-raw") for group in groups)
+    ]
+    lines.append(
+        f"- **Raw infidelity** of bilinear over that of `paper`: {min(factors):.2f} to {max(factors):.2f} "
+        "(above 1: the paper's operator is better)."
+    )
+    return prose(*lines)
+
+
 def parts(name: str, groups: list[Group]) -> dict[str, str]:
     """The tables of the page, by their names there."""
     different = [*{group.signature: group for group in reversed(groups)}.values()][::-1]
@@ -94,6 +119,7 @@ def parts(name: str, groups: list[Group]) -> dict[str, str]:
             [group.model, group.dataset, group.source, *(group.cell(metric, one) for one in shown)] for group in groups
         ]
         made[f"{name} {metric}"] = markdown(["network", "pictures", "source", *shown], rows)
+    made[f"{name} conclusion"] = conclusion(different, shown)
     if name == "cross-method":
         made[f"{name} twins"] = "\n".join(f"- {block.text}" for block in twins(groups))
         for dataset in ("imagenet", "cifar10"):
