@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,7 +69,10 @@ class Visitor:
         return out.getvalue()
 
     def run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)) as connection:
+            self.ask(connection)
+
+    def ask(self, connection: http.client.HTTPConnection) -> None:
         connection.request("GET", "/")
         answer = connection.getresponse()
         answer.read()

@@ -208,7 +208,7 @@ class Store:
         if self.write:
             try:
                 self._prepare()
-            except sqlite3.DatabaseError as error:  # of ours, as was seen, but not to be read any more
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # of ours, but not to be read any more
                 self.damage = [f"{FILE} cannot be read: {error}."]
                 self._rebuild()
 
@@ -219,6 +219,8 @@ class Store:
                 names = f"{', '.join(columns)}, PRIMARY KEY ({', '.join(_KEYS[table])})"
                 self.base.execute(f"CREATE TABLE IF NOT EXISTS {table} ({names}) WITHOUT ROWID")
             self.base.execute(f"PRAGMA application_id = {_APPLICATION}")
+        for table, columns in _TABLES.items():  # a flipped bit may have renamed one
+            self.base.execute(f"SELECT {', '.join(columns)} FROM {table} LIMIT 1").fetchall()
         self.base.execute("PRAGMA journal_mode = WAL")  # from now on, so that the file itself says whose it is
 
     def _refuse_what_is_not_ours(self) -> None:

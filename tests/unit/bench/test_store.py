@@ -69,6 +69,18 @@ def test_what_works_now_is_no_failure_any_more(tmp_path):
         assert [one.picture for one in store.failures()] == ["p001"]
 
 
+def test_a_column_that_a_flipped_bit_renamed_is_noticed(tmp_path):
+    home = filled(tmp_path / "whole")
+    with Store(home) as store:
+        whole = found(store)
+    content = (home / FILE).read_bytes()
+    assert content.count(b"metric_evaluations") == 1
+    (home / FILE).write_bytes(content.replace(b"metric_evaluations", b"metric_evaluatioos"))
+    with Store(home, write=True) as store:
+        assert store.damage
+        assert found(store) == whole
+
+
 @pytest.mark.parametrize("bits", [60, pytest.param(4000, marks=pytest.mark.soak)])
 def test_a_flipped_bit_is_noticed_and_changes_no_number(tmp_path, bits):
     home, dice = filled(tmp_path / "whole"), random.Random(1)
