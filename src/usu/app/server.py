@@ -220,7 +220,11 @@ class _Page:
         asked = await self._asked(request)
         view, known = asked.view, asked.known
         about = {**asked.opened.about, "way": view.way}
-        found = await self.desk.ask(asked.visitor, "measure", lambda *_: desiderata(known, view), about=about)
+
+        def work(between: Callable[[], None], _: Any) -> dict[str, float]:
+            return desiderata(known, view, between)
+
+        found = await self.desk.ask(asked.visitor, "measure", work, about=about)
         return JSONResponse(plain_values({**found, "promised": view.promised}))
 
     async def without(self, request: Request) -> Response:

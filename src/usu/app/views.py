@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,14 +76,15 @@ def masses(known: Explained, pixel_map: Tensor) -> dict[str, float]:
     }
 
 
-def desiderata(known: Explained, view: Look) -> dict[str, float]:
-    """How far the map on the screen is from D1 to D4; NaN where one does not apply."""
+def desiderata(known: Explained, view: Look, between: Callable[[], None]) -> dict[str, float]:
+    """How far the map on the screen is from D1 to D4; NaN where one does not apply. Others may go ``between`` maps."""
     pixel_map, given, scores = view.of(known), known.given, known.field
     found, result = masses(known, pixel_map), as_numpy(pixel_map)
     trial = Trial(as_numpy(given.coarse), np.zeros_like(result) if scores is None else as_numpy(scores), "")
 
     def run(coarse: NDArray, field: NDArray) -> NDArray:
         """The same way on another input; another size gets a grey picture, and no finer layers."""
+        between()
         picture, finer = given.picture, [level[0] for level in known.finer]
         if field.shape != result.shape:
             picture, finer = np.repeat(field[..., None], 3, axis=-1), []

@@ -126,12 +126,41 @@ def _over(temperature: float, dtype: torch.dtype) -> float:
     return min(1 / temperature, torch.finfo(dtype).max)
 
 
+#: Rounds after which the pixels at the ceiling are counted instead.
+_ROUNDS = 24
+
+
 def at_ceiling(logits: Tensor, cells: Partition, gain: float) -> Tensor:
     """Which pixels sit at the ceiling gain / n_k when a cell's shares are filled up like water.
 
-    With the pixels of a cell in falling order and m of them at the ceiling, the others may be scaled up to hold the
-    rest if and only if n_k <= gain · (m + Σ_{rank >= m} exp(logit - logit_m)). The smallest such m is found by
-    bisection, for all cells at once. A logit of inf is full in any case, one of -inf never is.
+    Again and again, what is above the ceiling when the others hold the rest is set to it, which leaves more for them;
+    each time the rest is shared anew. Nothing is ever taken back, so this ends at the smallest such set, as a rule in a
+    few rounds. Where logits fall so evenly that it would take many, the number of full pixels is found by bisection
+    over ranks instead. A logit of inf is full in any case, one of -inf never is.
+    """
+    full, sizes = logits == torch.inf, cells.sizes
+    for _ in range(_ROUNDS):
+        rest = logits.masked_fill(full, -torch.inf)
+        top = cells.peak(rest)
+        top = top.where(top.isfinite(), 0)
+        count = cells.total(full)
+        held = cells.total((rest - cells.spread(top)).exp())
+        # a share of exp(logit - top) (1 - gain count / n) / held is above gain / n
+        left = (sizes - gain * count).clamp(min=0)
+        level = top + (gain * held / left).log()
+        above = rest > cells.spread(level.where(left > 0, torch.inf).to(logits))
+        try:
+            if not bool(above.any()):
+                return full
+        except RuntimeError:  # inside torch.vmap no tensor has a truth value
+            break
+        full = full | above
+    return _ranked_ceiling(logits, cells, gain)
+
+
+def _ranked_ceiling(logits: Tensor, cells: Partition, gain: float) -> Tensor:
+    """With the pixels of a cell in falling order and m of them at the ceiling, the others may be scaled up to hold the
+    rest if and only if n_k <= gain · (m + Σ_{rank >= m} exp(logit - logit_m)). The smallest such m, by bisection.
     """
     rank = rank_within(cells, logits.flatten(1).argsort(1, descending=True))
     low = cells.total(logits == torch.inf).long()
