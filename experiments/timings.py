@@ -31,7 +31,6 @@ def parts(results: Path) -> dict[str, str]:
 
     taken = said("explain", "300 evaluations").removesuffix(" s")
     ratios = [said("fast over own Grad-CAM", f"layer {how}") for how in ("found", "named")]
-    places = ("slider on the server", "slider in the browser")
     return {
         "seconds": f"On two cores 300 evaluations of EfficientNet-Lite0 take {taken} seconds.",
         "fast seconds": prose(
@@ -42,9 +41,9 @@ def parts(results: Path) -> dict[str, str]:
         ),
         "page": _list(rows, "page"),
         "slider": markdown(
-            ["a new picture", *BUDGETS, "wanted"], (moved(where, side) for where in places for side in WANTED)
+            ["a new picture", *BUDGETS, "wanted"], (moved("slider in the browser", side) for side in WANTED)
         ),
-        "visitors": _list(rows, "twenty visitors for 75 s"),
+        "visitors": _list(rows, "twenty visitors for five minutes"),
     }
 
 
