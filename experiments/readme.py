@@ -75,7 +75,7 @@ def _readme(results: Path, confirmed: list[float]) -> str:
     pictures = sum(bool(row[own[0]]) for row in rivals) if whole else CONFIRMED
     table = []
     for (shown, _, name, evaluations, exact), value in zip(METHODS, faithful, strict=True):
-        stable = "not random"
+        stable = "deterministic"
         if name in ("soft", "cell"):
             stable = f"{_mean(seeds, f'{name} iou'):.2f}" if seeds else "in every result"
         table.append((shown, f"{value:.2f}", stable, evaluations, exact))

@@ -319,7 +319,7 @@ def test_rows_of_rivals_replace_those_of_the_confirmation(tmp_path: Path) -> Non
     after = tables(tmp_path)["readme"]
     assert "2 pictures" in after
     assert "as they were" not in after
-    assert "| bilinear | 0.20 | not random |" in after
+    assert "| bilinear | 0.20 | deterministic |" in after
     assert "| `soft` | 0.50 | 0.80 |" in after
 
 
