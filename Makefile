@@ -4,7 +4,7 @@ OLDEST ?= $(shell python3.10 -c 'import sys; print(sys.executable)' 2> /dev/null
 BIN := .venv/bin
 PICTURES := demo/out
 
-.PHONY: demo test test-lowest soak defects lint types laws bench docs dist reproduce-quick reproduce clean
+.PHONY: demo test test-lowest soak defects lint types laws bench pages docs dist reproduce-quick reproduce clean
 
 demo: .venv/ready
 	$(BIN)/python demo/run.py --out $(PICTURES)
@@ -41,6 +41,14 @@ laws: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python -m benchmarks
+
+# Every table, sentence and figure that is made of docs/results, anew. Tests say which sentences by hand are wrong then.
+pages: .venv/ready
+	$(BIN)/python -m experiments.stability page docs/results/stability docs/stability.md docs/appendix/stability.md
+	$(BIN)/python docs/figures/stability.py
+	$(BIN)/python -m experiments.benchmark main
+	$(BIN)/python -m experiments.benchmark cross-method
+	$(BIN)/python -m experiments.readme docs/results README.md docs/*.md docs/how-to/*.md
 
 # The site, strict: every warning is an error. Open docs/_build/html/index.html.
 docs: .venv/ready

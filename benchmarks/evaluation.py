@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -74,29 +75,41 @@ def speed(workers: int, *, waits: bool = False) -> float:
     return (len(ends) - workers) / (ends[-1] - ends[workers - 1])
 
 
+def store() -> dict[str, float]:
+    """A store of many small units: how large it gets, how soon it is written and how soon a run goes on."""
+    with tempfile.TemporaryDirectory() as folder:
+        grid = grid_of(FAKE, 8, ["half-deletion", "mass-error", "infidelity"])
+        marks, begun = {}, time.perf_counter()
+        with Store(folder, write=True) as kept:
+            for number, _ in enumerate(run(grid, kept, Fake(FAKE - 1))):
+                if number in (999, FAKE - 2):
+                    marks[number] = resident()
+        written = time.perf_counter() - begun
+        rows = (FAKE - 1) * len(grid.rivals) * len(grid.metrics)
+        size = sum(file.stat().st_size for file in Path(folder).iterdir())
+        start, fake = time.perf_counter(), Fake()
+        with Store(folder, write=True) as kept:
+            for _ in run(grid, kept, fake):
+                pass
+        first, last = marks.values()
+        return {
+            "rows": rows, "bytes a row": size / rows, "units written a second": (FAKE - 1) / written,
+            "seconds until a run of so many rows goes on": fake.first - start,
+            "megabytes of the driver after 1,000 units": first, f"megabytes of the driver after {FAKE:,}": last,
+        }  # fmt: skip
+
+
 def main() -> None:
     for what, waits in (("compute", False), ("wait", True)):
         one, two = speed(1, waits=waits), speed(2, waits=waits)
         print(
             f"Ray, units that {what}: one worker {one:.2f} a second, two {two:.2f}: {two / one:.2f} times (wanted: 1.7)"
         )
-    with tempfile.TemporaryDirectory() as folder:
-        grid = grid_of(FAKE, 8, ["half-deletion", "mass-error", "infidelity"])
-        with Store(folder, write=True) as store:
-            marks = {}
-            for number, _ in enumerate(run(grid, store, Fake(FAKE - 1))):
-                if number in (999, FAKE - 2):
-                    marks[number] = resident()
-        first, last = marks.values()
-        print(f"driver after 1,000 units {first:.0f} MB, after {FAKE:,} {last:.0f} MB: {last - first:+.1f} MB")
-        start, fake = time.perf_counter(), Fake()
-        with Store(folder, write=True) as store:
-            for _ in run(grid, store, fake):
-                pass
-        print(
-            f"a run of {FAKE:,} units with one left starts computing after {fake.first - start:.1f} s (wanted: seconds)"
-        )
+    for what, value in store().items():
+        print(f"{what}: {value:,.1f}")
 
 
 if __name__ == "__main__":
-    main()
+    # python -m benchmarks.evaluation docs/results/store.csv: the store alone, kept
+    lines = [f"{what.replace(',', '')},{value:.6g}" for what, value in store().items()]
+    Path(sys.argv[1]).write_text("\n".join(["what,value", *lines, ""]), encoding="utf-8")

@@ -12,7 +12,12 @@ from pathlib import Path
 from statistics import mean
 
 from experiments import timings
+from experiments.benchmark.__main__ import read
+from experiments.benchmark.told import different, models, verdicts
 from experiments.pages import filled, markdown, prose
+
+from usu.bench.groups import grouped
+from usu.bench.report import FAITHFUL
 
 #: The name shown, in the confirmation, and among the rivals; evaluations; whether every cell keeps its mass.
 METHODS = (
@@ -23,6 +28,8 @@ METHODS = (
     ("`soft`", "soft", "soft", "300", "no, the total"),
     ("`cell`", "cell", "cell", "300", "**yes**"),
 )
+#: Networks of the benchmark as a person calls them.
+CALLED = {"embedded": "EfficientNet-Lite0", "resnet50": "ResNet-50", "vgg16": "VGG-16"}
 HEADS = ("map", "faithfulness ↑", "stability ↑", "evaluations ↓", "cells exact")
 METRIC = "insertion-deletion"
 #: Pictures of the confirmation.
@@ -54,6 +61,7 @@ def tables(results: Path) -> dict[str, str]:
         **timings.parts(results),
         "readme not reached": _readme_not_reached(results / "stability"),
         "readme": _readme(results, [means[name, METRIC] for _, name, _, _, _ in METHODS]),
+        "elsewhere": _elsewhere(),
         "answer": _answer(means),
         "not reached": _not_reached(means),
         "evidence": markdown(
@@ -97,6 +105,20 @@ def _readme_not_reached(stability: Path) -> str:
         f"**Not reached:** scores without any coarse map have a faithfulness of {faithful:.2f} and a stability of "
         f"{stable:.2f}: what the coarse map buys is stability. And a picture shifted by one pixel moves "
         f"{100 * (1 - shared):.0f} % of the hottest pixels of `soft`."
+    )
+
+
+def _elsewhere() -> str:
+    """`soft` against bilinear on other networks and sources: how many comparisons it wins and loses."""
+    every = grouped(read("cross-method"), "bilinear", resamples=50)
+    told = []
+    for model, own in models(different(every)).items():
+        found = [verdict for metric in FAITHFUL for verdict in verdicts(own, "soft", metric)]
+        lost = f", worse in {found.count('worse')}" if "worse" in found else ""
+        told.append(f"{found.count('better')} of {len(found)} ({CALLED[model]}{lost})")
+    return prose(
+        f"With {len({group.source for group in every})} CAM methods, `soft` is better than bilinear in "
+        f"{', '.join(told)} comparisons after correction."
     )
 
 

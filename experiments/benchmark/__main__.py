@@ -3,7 +3,8 @@
     python -m experiments.benchmark cross-method RUN   # RUN: the folder that usu evaluate wrote, or several
     python -m experiments.benchmark cross-method       # the same from the committed CSV
 
-One line of the CSV is a picture under an upsampler; the report and every table of docs/benchmark.md are made of it.
+One line of the CSV is a picture under an upsampler; the report and every table and sentence of docs/benchmark.md and
+docs/appendix/benchmark.md are made of it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from experiments.benchmark.told import Groups, different, told
+from experiments.benchmark.whole import whole
 from experiments.pages import filled, markdown, prose
 
 from usu.bench import Row, Store, Table
-from usu.bench.groups import Group, grouped
+from usu.bench.groups import grouped
 from usu.bench.report import FAITHFUL, blocks_of, by_network, drawn, paper, printed_table, twins
 
 DOCS = Path(__file__).parents[2] / "docs"
-RESULTS, PAGE = DOCS / "results" / "benchmark", DOCS / "benchmark.md"
+RESULTS, PAGES = DOCS / "results" / "benchmark", (DOCS / "benchmark.md", DOCS / "appendix" / "benchmark.md")
+PLANS = Path(__file__).parent
 FIRST = ("dataset", "model", "source", "picture", "target", "upsampler", "evaluations")
 #: Upsamplers that a page has room for; the report has all.
 SHOWN = (
@@ -85,42 +88,29 @@ def read(name: str) -> Tables:
     return {group: Table(tuple(rows), {}) for group, rows in found.items()}
 
 
-def conclusion(groups: list[Group], names: list[str]) -> str:
-    """What is better or worse than bilinear after correction, by network; and what becomes of raw infidelity."""
-    lines = []
-    for model in dict.fromkeys(group.model for group in groups):
-        own, told = [group for group in groups if group.model == model], []
-        for one in names[1:]:
-            for metric in FAITHFUL:
-                verdicts = [c[one].verdict for g in own if (c := g.comparison(metric)) is not None]
-                for word in ("better", "worse"):
-                    if count := verdicts.count(word):
-                        told.append(f"`{one}` {word} on {metric} for {count} of {len(verdicts)}")
-        sets = ", ".join(f"{group.dataset} {group.pictures}" for group in {g.dataset: g for g in own}.values())
-        lines.append(f"- **{model}** ({sets} pictures): {'; '.join(told) or 'nothing is better or worse'}.")
-    factors = [
-        np.nanmean(values["bilinear"]) / np.nanmean(values["paper"])
-        for values in (group.table.values("infidelity-raw") for group in groups)
-    ]
-    lines.append(
-        f"- **Raw infidelity** of bilinear over that of `paper`: {min(factors):.2f} to {max(factors):.2f} "
-        "(above 1: the paper's operator is better)."
+def progress(name: str, groups: Groups) -> str:
+    """Pictures that were measured, of those that were planned."""
+    facts = json.loads((RESULTS / f"{name}.json").read_text())["facts"]
+    done = {f"planned.{group.dataset}.{group.model}": group.pictures for group in groups}
+    said = (
+        f"{key.rpartition('.')[2]} {done.get(key, 0)} of {n}" for key, n in facts.items() if key.startswith("planned.")
     )
-    return prose(*lines)
+    return prose(f"Pictures measured, of those planned: {', '.join(said)}.")
 
 
-def parts(name: str, groups: list[Group]) -> dict[str, str]:
-    """The tables of the page, by their names there."""
-    different = [*{group.signature: group for group in reversed(groups)}.values()][::-1]
+def parts(name: str, groups: Groups) -> dict[str, str]:
+    """Tables and sentences of the pages, by their names there."""
     shown = [one for one in SHOWN if one in groups[0].table.upsamplers]
-    made = {f"{name} verdicts": markdown(*by_network(different, shown[1:]))}
+    made = {f"{name} verdicts": markdown(*by_network(different(groups), shown[1:]))}
     for metric in (*FAITHFUL, "infidelity-raw"):
         rows = [
             [group.model, group.dataset, group.source, *(group.cell(metric, one) for one in shown)] for group in groups
         ]
         made[f"{name} {metric}"] = markdown(["network", "pictures", "source", *shown], rows)
-    made[f"{name} conclusion"] = conclusion(different, shown)
+    made |= {f"{name} {part}": text for part, text in told(groups, shown).items()}
+    made[f"{name} progress"] = progress(name, groups)
     if name == "cross-method":
+        made["whole"] = whole(PLANS / f"{name}.toml", DOCS / "results" / "store.csv")
         made[f"{name} twins"] = "\n".join(f"- {block.text}" for block in twins(groups))
         for dataset in ("imagenet", "cifar10"):
             lines = [one for one in paper() if (one["table"], one["dataset"]) == (name, dataset)]
@@ -136,11 +126,17 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.runs:
         keep(asked.runs, asked.name)
-    told = json.loads((RESULTS / f"{asked.name}.json").read_text())
-    groups = grouped(read(asked.name), told["facts"].get("against", "bilinear"))
-    drawn(RESULTS, asked.name, told["facts"]["title"], [*blocks_of(groups, told["facts"], told["failures"])])
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(filled(page, parts(asked.name, groups)), encoding="utf-8")
+    known = json.loads((RESULTS / f"{asked.name}.json").read_text())
+    groups = grouped(read(asked.name), known["facts"].get("against", "bilinear"))
+    drawn(RESULTS, asked.name, known["facts"]["title"], [*blocks_of(groups, known["facts"], known["failures"])])
+    made = parts(asked.name, groups)
+    for page in PAGES:
+        page.write_text(placed(page.read_text(encoding="utf-8"), made), encoding="utf-8")
+
+
+def placed(page: str, made: dict[str, str]) -> str:
+    """The page with every block that it has a place for."""
+    return filled(page, {name: text for name, text in made.items() if f"<!-- measured: {name} -->" in page})
 
 
 if __name__ == "__main__":

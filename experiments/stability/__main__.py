@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from experiments.pages import filled
 from experiments.stability.cases import NETWORKS, files_of, network
+from experiments.stability.sentences import sentences
 from experiments.stability.steps import STEPS, measured
 from experiments.stability.tables import tables
 
@@ -43,11 +44,18 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def page(asked: argparse.Namespace) -> None:
-    """Every table that the page has a place for."""
-    text = asked.page.read_text(encoding="utf-8")
-    every = {path.stem: rows_of(path) for path in sorted(asked.run.glob("*.csv"))}
-    placed = {name: table for name, table in tables(every).items() if f"<!-- measured: {name} -->" in text}
-    asked.page.write_text(filled(text, placed), encoding="utf-8")
+    """Every block that one of the pages has a place for."""
+    made = blocks(asked.run)
+    for path in asked.pages:
+        text = path.read_text(encoding="utf-8")
+        placed = {name: block for name, block in made.items() if f"<!-- measured: {name} -->" in text}
+        path.write_text(filled(text, placed), encoding="utf-8")
+
+
+def blocks(run: Path) -> dict[str, str]:
+    """Tables and sentences by their names."""
+    every = {path.stem: rows_of(path) for path in sorted(run.glob("*.csv"))}
+    return {**tables(every), **sentences(every)}
 
 
 def main() -> None:
@@ -62,7 +70,7 @@ def main() -> None:
         one.set_defaults(work=measure)
     two = commands.add_parser("page")
     two.add_argument("run", type=Path)
-    two.add_argument("page", type=Path)
+    two.add_argument("pages", type=Path, nargs="+")
     two.set_defaults(work=page)
     asked = parser.parse_args()
     asked.work(asked)

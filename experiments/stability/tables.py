@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from experiments.pages import markdown
 from experiments.stability.cases import NETWORKS, column
-from experiments.stability.steps import BUDGETS, FEW
+from experiments.stability.steps import BUDGETS, FEW, LONG
 
 import usu
 
 Rows = Sequence[dict[str, str]]
+#: Pairs below which no p can be small, so that none is told; and the p that decides.
+FEWEST, LEVEL = 6, 0.05
 PAID = ("insertion-deletion mean", "insertion-deletion noise", "half-deletion mean", "half-deletion noise")
 RIVALS = (
     "bilinear", "guided filter", "LayerCAM", "fast", "scores alone", "kernel SHAP", "shapiq KernelSHAP",
@@ -19,38 +23,100 @@ RIVALS = (
 )  # fmt: skip
 
 
-def steps(every: Mapping[str, Rows], step: str) -> Iterator[tuple[str, Rows]]:
-    """The networks that this step was run on, as a person calls them; then runs of before segments were calm."""
+def steps(every: Mapping[str, Rows], step: str, *, whole: bool = True) -> Iterator[tuple[str, Rows]]:
+    """The networks that this step was run on, as a person calls them; then runs of before segments were calm.
+
+    Not ``whole``: of these only what was not run again.
+    """
     for suffix, told in (("", ""), ("_before", ", former segments")):
         for name, (_, title) in NETWORKS.items():
+            if suffix and not whole and every.get(f"{step}-{name}"):
+                continue
             if rows := [row for row in every.get(f"{step}-{name}{suffix}", ()) if len(row) > 1]:
                 yield f"{title}{told}", rows
 
 
-def mean(rows: Rows, name: str) -> str:
+def mean(rows: Rows, name: str, digits: int = 3) -> str:
     found = column(rows, name)
-    return f"{found.mean():.3f}" if len(found) else ""
+    return f"{found.mean():.{digits}f}" if len(found) else "-"
 
 
-def against(rows: Rows, one: str, other: str) -> tuple[int, float, float]:
-    """Pairs, the Hodges-Lehmann shift and Wilcoxon's p."""
+class Against(NamedTuple):
+    """Pairs, their means, the Hodges-Lehmann shift, and Wilcoxon's p where pairs are enough to have one."""
+
+    n: int
+    one: float
+    other: float
+    shift: float
+    p: float | None
+
+    def ahead(self, p: float | None) -> str:
+        """+ or -, where this p decides."""
+        return "" if p is None or p >= LEVEL or self.shift == 0 else "+" if self.shift > 0 else "-"
+
+
+def against(rows: Rows, one: str, other: str) -> Against:
     both = [row for row in rows if one in row and other in row]
+    if not both:
+        return Against(0, math.nan, math.nan, math.nan, None)
     new, old = column(both, one), column(both, other)
-    if len(both) < 5 or not (new != old).any():
-        return len(both), 0.0, 1.0
-    return len(both), float(usu.stats.hodges_lehmann(new, old)), float(usu.stats.wilcoxon(new, old).p)
+    p = None
+    if len(both) >= FEWEST:
+        p = float(usu.stats.wilcoxon(new, old).p) if (new != old).any() else 1.0
+    return Against(len(both), new.mean(), old.mean(), float(usu.stats.hodges_lehmann(new, old)), p)
+
+
+def corrected(found: Sequence[Against]) -> list[float | None]:
+    """Holm's p of those that have one."""
+    tested = [one.p for one in found if one.p is not None]
+    holm = iter(usu.stats.holm(tested) if tested else ())
+    return [None if one.p is None else float(next(holm)) for one in found]
+
+
+def told(p: float | None) -> str:
+    return "too few" if p is None else f"{p:.2g}"
+
+
+def changes(every: Mapping[str, Rows]) -> dict[tuple[str, str, str], tuple[Against, float | None]]:
+    """Network, preset and metric -> today's against the former, and Holm's p over all of them."""
+    found = {
+        (title, name, metric): against(rows, f"{name} {metric}", f"former {name} {metric}")
+        for title, rows in steps(every, "seeds") for name in ("soft", "cell") for metric in ("iou", *PAID)
+    }  # fmt: skip
+    return dict(zip(found, zip(found.values(), corrected([*found.values()]), strict=True), strict=True))
 
 
 def tables(every: Mapping[str, Rows]) -> dict[str, str]:
-    """Every table that can be made of these rows, by its name on the page."""
+    """Every table that can be made of these rows, by its name on the page; those of the record have all rows."""
     return {
-        "presets": _presets(every), "paid": _paid(every), "known": _known(every), "auto": _auto(every),
-        "curve": _curve(every), "few": _few(every), "moved": _moved(every), "rivals": _rivals(every),
-        "choices": _choices(every), "outlines": _outlines(every), "fast": _fast(every),
+        "presets": _presets(every), "record presets": _all_presets(every), "record paid": _paid(every),
+        "known": _known(every), "record known": _known(every, whole=True),
+        "auto": _auto(every), "record auto": _auto(every, whole=True), "record curve": _curve(every),
+        "few": _few(every, PAID[0]), "record few noise": _few(every, PAID[1]),
+        "moved": _moved(every), "rivals": _rivals(every), "choices": _choices(every), "outlines": _outlines(every),
+        "fast": _fast(every),
     }  # fmt: skip
 
 
 def _presets(every: Mapping[str, Rows]) -> str:
+    """One line a network and preset, beside the former one on the same pictures."""
+    lines, tested = [], changes(every)
+    for title, rows in steps(every, "seeds", whole=False):
+        for name in ("soft", "cell", "scores alone"):
+            cells = []
+            for metric in ("iou", *PAID[:2]):
+                change, p = tested.get((title, name, metric), (None, None))
+                mark = f" {change.ahead(p)}".rstrip() if change else ""
+                cells += [f"{mean(rows, f'{name} {metric}', 2)}{mark}", mean(rows, f"former {name} {metric}", 2)]
+            n = [len(column(rows, f"{own} iou")) for own in (name, f"former {name}")]
+            shown = f"{n[0]} ({n[1]})" if n[1] not in (0, n[0]) else f"{n[0]}"
+            correlation = mean(rows, f"{name} pearson", 2)
+            lines.append([title, name, shown, *cells[:2], correlation, *cells[2:]])
+    return markdown(("network", "preset", "n", "IoU", "before", "correlation", "mean fill", "before", "noise fill",
+                     "before"), lines)  # fmt: skip
+
+
+def _all_presets(every: Mapping[str, Rows]) -> str:
     lines = []
     for title, rows in steps(every, "seeds"):
         for name in ("soft", "former soft", "cell", "former cell", "scores alone"):
@@ -61,37 +127,37 @@ def _presets(every: Mapping[str, Rows]) -> str:
 
 
 def _paid(every: Mapping[str, Rows]) -> str:
-    found = [
-        (title, name, metric, *against(rows, f"{name} {metric}", f"former {name} {metric}"))
-        for title, rows in steps(every, "seeds") for name in ("soft", "cell") for metric in ("iou", *PAID)
-    ]  # fmt: skip
-    holm = usu.stats.holm([p for *_, p in found]) if found else []
     return markdown(("network", "preset", "metric", "n", "shift", "p", "p (Holm)"), [
-        [title, name, metric, str(n), f"{shift:+.3f}", f"{p:.2g}", f"{corrected:.2g}"]
-        for (title, name, metric, n, shift, p), corrected in zip(found, holm, strict=True)
+        [title, name, metric, str(one.n), f"{one.shift:+.3f}", told(one.p), told(p)]
+        for (title, name, metric), (one, p) in changes(every).items()
     ])  # fmt: skip
 
 
-def _known(every: Mapping[str, Rows]) -> str:
+def _known(every: Mapping[str, Rows], *, whole: bool = False) -> str:
     lines = []
     far = dict(steps(every, "long"))
-    for title, rows in steps(every, "seeds"):
+    for title, rows in steps(every, "seeds", whole=whole):
         for name in ("soft", "cell"):
             predicted, achieved = column(rows, f"{name} predicted"), column(rows, f"{name} iou")
             long = far.get(title, [])
             agreed = np.concatenate([column(long, f"{name} iou"), column(long, f"{name} other iou")])
             lines.append([
                 title, name, str(len(predicted)), f"{predicted.mean():.3f}", f"{achieved.mean():.3f}",
-                f"{np.corrcoef(predicted, achieved)[0, 1]:.2f}", f"{agreed.mean():.3f}" if len(agreed) else "",
-                mean(long, f"{name} covered"), str(len(column(long, f"{name} covered"))),
+                f"{correlated(rows, name):.2f}", f"{agreed.mean():.3f}" if len(agreed) else "-",
+                mean(long, f"{name} covered"), str(len(column(long, f"{name} covered")) or "not run"),
             ])  # fmt: skip
-    return markdown(("network", "preset", "n", "predicted", "achieved", "correlation", "IoU with 3,000",
-                     "90 % intervals hold", "n (3,000)"), lines)  # fmt: skip
+    return markdown(("network", "preset", "n", "predicted", "achieved", "correlation", f"IoU with {LONG:,}",
+                     "90 % intervals hold", f"n ({LONG:,})"), lines)  # fmt: skip
 
 
-def _auto(every: Mapping[str, Rows]) -> str:
+def correlated(rows: Rows, name: str) -> float:
+    """Over pictures: what one run predicts of its stability, and what a second seed showed."""
+    return float(np.corrcoef(column(rows, f"{name} predicted"), column(rows, f"{name} iou"))[0, 1])
+
+
+def _auto(every: Mapping[str, Rows], *, whole: bool = False) -> str:
     lines = []
-    for title, rows in steps(every, "long"):
+    for title, rows in steps(every, "long", whole=whole):
         for name in ("soft", "cell"):
             short = sum(float(row[f"{name} auto predicted"]) < float(row[f"{name} auto level"]) for row in rows)
             heads = ("auto predicted", "auto iou", "auto pearson")
@@ -111,43 +177,51 @@ def _curve(every: Mapping[str, Rows]) -> str:
     return markdown(("network", "preset", "", *map(str, BUDGETS)), lines)
 
 
-def _few(every: Mapping[str, Rows]) -> str:
+def _few(every: Mapping[str, Rows], metric: str) -> str:
     lines = []
-    for title, rows in steps(every, "curve"):
+    for title, rows in steps(every, "curve", whole=False):
         for budget in FEW:
-            cells = []
-            for metric in PAID[:2]:
-                cells.append(mean(rows, f"soft@{budget} {metric}"))
-                for other in ("scores alone", "kernel SHAP", "shapiq"):
-                    _, _, p = against(rows, f"soft@{budget} {metric}", f"{other}@{budget} {metric}")
-                    cells.append(f"{mean(rows, f'{other}@{budget} {metric}')} ({p:.2g})")
+            cells = [mean(rows, f"soft@{budget} {metric}")]
+            for other in ("scores alone", "kernel SHAP", "shapiq"):
+                found = against(rows, f"soft@{budget} {metric}", f"{other}@{budget} {metric}")
+                cells.append(f"{found.other:.3f} ({told(found.p)})")
             lines.append([title, str(budget), str(len(rows)), *cells])
-    heads = ("scores alone (p)", "kernel SHAP (p)", "shapiq (p)")
-    return markdown(("network", "evaluations", "n", "mean fill: soft", *heads, "noise fill: soft", *heads), lines)
+    return markdown(
+        ("network", "evaluations", "n", "`soft`", "scores alone (p)", "kernel SHAP (p)", "shapiq (p)"), lines
+    )
 
 
 def _moved(every: Mapping[str, Rows]) -> str:
     lines = []
-    for title, rows in steps(every, "moved"):
+    for title, rows in steps(every, "moved", whole=False):
         for name in ("fast", "soft", "cell"):
             cells = [mean(rows, f"{name} {way} {head}") for way in ("jpeg", "shift") for head in ("iou", "pearson")]
             lines.append([title, name, str(len(rows)), *cells])
     return markdown(("network", "preset", "n", "JPEG 95: IoU", "Pearson", "one pixel: IoU", "Pearson"), lines)
 
 
+def rivalry(every: Mapping[str, Rows]) -> dict[tuple[str, str, str], tuple[Against, float | None]]:
+    """Network, rival and metric -> `soft` against it on the same pictures, and Holm's p over all of them."""
+    found = {
+        (title, other, metric): against(rows, f"soft {metric}", f"{other} {metric}")
+        for title, rows in [*steps(every, "rivals", whole=False), *steps(every, "rise", whole=False)]
+        for other in (*RIVALS, "RISE") for metric in PAID[:2] if len(column(rows, f"{other} {metric}"))
+    }  # fmt: skip
+    return dict(zip(found, zip(found.values(), corrected([*found.values()]), strict=True), strict=True))
+
+
 def _rivals(every: Mapping[str, Rows]) -> str:
-    found = []
-    for title, rows in [*steps(every, "rivals"), *steps(every, "rise")]:
-        for other in (*RIVALS, "RISE"):
-            for metric in PAID[:2]:
-                if len(column(rows, f"{other} {metric}")):
-                    found.append((title, other, metric, rows, *against(rows, f"soft {metric}", f"{other} {metric}")))
-    holm = usu.stats.holm([p for *_, p in found]) if found else []
-    return markdown(("network", "rival", "metric", "n", "`soft`", "rival", "shift", "p (Holm)"), [
-        [title, other, metric, str(n), mean(rows, f"soft {metric}"), mean(rows, f"{other} {metric}"), f"{shift:+.3f}",
-         f"{corrected:.2g}"]
-        for (title, other, metric, rows, n, shift, _), corrected in zip(found, holm, strict=True)
-    ])  # fmt: skip
+    """One line a network and rival: both fills beside each other."""
+    tested = rivalry(every)
+    lines = []
+    for title, other in dict.fromkeys((title, other) for title, other, _ in tested):
+        cells = []
+        for metric in PAID[:2]:
+            found, p = tested[title, other, metric]
+            cells += [f"{found.one:.3f}", f"{found.other:.3f}", told(p)]
+        lines.append([title, other, str(found.n), *cells])
+    return markdown(("network", "rival", "n", "mean fill: `soft`", "rival", "p (Holm)", "noise fill: `soft`", "rival",
+                     "p (Holm)"), lines)  # fmt: skip
 
 
 def _choices(every: Mapping[str, Rows]) -> str:
@@ -157,7 +231,7 @@ def _choices(every: Mapping[str, Rows]) -> str:
         "segments Tiles": "square tiles", "segments Watershed": "watershed",
     }  # fmt: skip
     lines = []
-    for title, rows in steps(every, "choices"):
+    for title, rows in steps(every, "choices", whole=False):
         for name, told in names.items():
             lines.append([title, told, str(len(rows)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")])
     return markdown(("network", "against blur and SLIC", "n", "IoU", "Pearson"), lines)
@@ -165,19 +239,19 @@ def _choices(every: Mapping[str, Rows]) -> str:
 
 def _outlines(every: Mapping[str, Rows]) -> str:
     lines = []
-    for title, rows in steps(every, "outlines"):
+    for title, rows in steps(every, "outlines", whole=False):
         for name in ("bilinear", "guided", "fast", "soft", "cell"):
-            n, shift, p = against(rows, f"{name} auroc", "bilinear auroc")
-            tail = ("", "") if name == "bilinear" else (f"{shift:+.3f}", f"{p:.2g}")
-            lines.append([title.replace("ImageNet", "pets"), name, str(n), mean(rows, f"{name} auroc"), *tail])
+            found = against(rows, f"{name} auroc", "bilinear auroc")
+            tail = ("", "") if name == "bilinear" else (f"{found.shift:+.3f}", told(found.p))
+            lines.append([title.replace("ImageNet", "pets"), name, str(found.n), f"{found.one:.3f}", *tail])
     return markdown(("network", "upsampler", "n", "AUROC", "shift to bilinear", "p"), lines)
 
 
 def _fast(every: Mapping[str, Rows]) -> str:
     lines = []
-    for title, rows in steps(every, "fast"):
+    for title, rows in steps(every, "fast", whole=False):
         for metric in PAID:
-            n, shift, p = against(rows, f"fast {metric}", f"bilinear {metric}")
-            means = [mean(rows, f"{name} {metric}") for name in ("bilinear", "fast")]
-            lines.append([title, metric, str(n), *means, f"{shift:+.3f}", f"{p:.2g}"])
+            one = against(rows, f"fast {metric}", f"bilinear {metric}")
+            lines.append([title, metric, str(one.n), f"{one.other:.3f}", f"{one.one:.3f}", f"{one.shift:+.3f}",
+                          told(one.p)])  # fmt: skip
     return markdown(("network", "metric", "n", "bilinear", "`fast`", "shift", "p"), lines)

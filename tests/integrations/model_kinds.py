@@ -27,9 +27,11 @@ Made by the tests, from small models with seeded weights: `usu.explain(model, im
 size of the coarse map and its layer, or the sentence that is answered. A model is a function of pictures; where one
 takes or returns something else, the note says what is added, as in the notebook `your-own-model`.
 
+<!-- models -->
 | model | note | result |
 |---|---|---|
 """
+TAIL = "<!-- /models -->\n"
 FEW = {"preset": chosen("soft", parts=6), "evaluations": 12}
 
 
@@ -300,7 +302,7 @@ def _spread(model: nn.Module) -> nn.Module:
 
 def main() -> None:
     """Write the page."""
-    PAGE.write_text(HEAD + "\n".join(row(*kind) for kind in KINDS) + "\n", encoding="utf-8")
+    PAGE.write_text(HEAD + "\n".join(row(*kind) for kind in KINDS) + f"\n{TAIL}", encoding="utf-8")
 
 
 if __name__ == "__main__":

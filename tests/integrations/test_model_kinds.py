@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integrations.model_kinds import HEAD, KINDS, PAGE, row
+from tests.integrations.model_kinds import HEAD, KINDS, PAGE, TAIL, row
 
-LINES = PAGE.read_text(encoding="utf-8").removeprefix(HEAD).splitlines()
+LINES = PAGE.read_text(encoding="utf-8").removeprefix(HEAD).removesuffix(TAIL).splitlines()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=": ".join)
@@ -18,5 +18,7 @@ def test_the_page_says_what_is_so(kind: tuple[str, str], torchvision: object) ->
 
 
 def test_every_kind_has_a_line() -> None:
-    assert PAGE.read_text(encoding="utf-8").startswith(HEAD)
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.startswith(HEAD)
+    assert text.endswith(TAIL)
     assert [line.split(" |")[0] for line in LINES] == [f"| {group}: {name}" for group, name in KINDS]

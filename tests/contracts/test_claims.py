@@ -1,0 +1,109 @@
+"""What README and pages say in words of the measurements, each beside the rows that it stands on.
+
+A row that changed may make a sentence wrong. Its test fails then and names it: change the sentence, there and here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+from experiments.benchmark.__main__ import read
+from experiments.benchmark.told import different, factor, models, verdicts
+from experiments.stability.__main__ import rows_of
+from experiments.stability.cases import NETWORKS, column
+from experiments.stability.tables import LEVEL, PAID, against, rivalry
+
+from tests.contracts.source import ROOT
+from usu.bench.groups import Group, grouped
+from usu.bench.report import FAITHFUL
+
+RESULTS = ROOT / "docs" / "results"
+EMBEDDED = NETWORKS["embedded"][1]
+#: Above this a gain in raw infidelity would be one.
+GAIN = 2
+
+
+@cache
+def step(name: str) -> list[dict[str, str]]:
+    return rows_of(RESULTS / "stability" / f"{name}.csv")
+
+
+@cache
+def groups(name: str) -> list[Group]:
+    return different(grouped(read(name), "bilinear", resamples=50))
+
+
+def mean(name: str, what: str) -> float:
+    return float(column(step(name), what).mean())
+
+
+def ahead(rival: str) -> bool:
+    """`soft` is ahead of it on both fills after correction."""
+    tested = rivalry({path.stem: rows_of(path) for path in (RESULTS / "stability").glob("rivals-*.csv")})
+    return all(
+        one.shift > 0 and p is not None and p < LEVEL
+        for one, p in (tested[EMBEDDED, rival, metric] for metric in PAID[:2])
+    )
+
+
+def helps(plan: str, model: str, upsampler: str = "soft") -> int:
+    """On how many sources and metrics it is better, less those on which it is worse."""
+    own = models(groups(plan))[model]
+    found = [verdict for metric in FAITHFUL for verdict in verdicts(own, upsampler, metric)]
+    return found.count("better") - found.count("worse")
+
+
+def no_gain() -> bool:
+    return max(factor(group) for plan in ("main", "cross-method") for group in groups(plan)) < GAIN
+
+
+def most_helpful() -> bool:
+    own = models(groups("cross-method"))
+    sums = {name: sum(helps("cross-method", model, name) for model in own) for name in
+            ("paper", "paper-iwmr", "cell", "soft", "fast")}  # fmt: skip
+    return max(sums, key=lambda name: sums[name]) == "soft" and min(helps("cross-method", model) for model in own) <= 0
+
+
+def fills_differ() -> bool:
+    """A fill changes more than a seed does."""
+    name = "choices-embedded" if step("choices-embedded") else "choices-embedded_before"
+    return max(mean(name, f"fill {fill} iou") for fill in ("mean", "noise")) < mean(name, "seed iou")
+
+
+def moved_more_than_seeds() -> bool:
+    """`fast`, which draws nothing, loses about as much by one pixel: the share of the network itself."""
+    return mean("moved-embedded", "fast shift iou") < 0.9
+
+
+def stable_by_the_coarse_map() -> bool:
+    found = against(step("seeds-embedded"), "soft iou", "scores alone iou")
+    return found.shift > 0 and found.p is not None and found.p < LEVEL
+
+
+#: The page, what stands there, and whether it is so.
+CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
+    ("README.md", "Yes, where it was measured", lambda: ahead("bilinear")),
+    ("README.md", "what the coarse map buys is stability", stable_by_the_coarse_map),
+    ("README.md", "no more faithful than `fast`", lambda: mean("rivals-embedded", "cell insertion-deletion mean")
+     <= mean("rivals-embedded", "fast insertion-deletion mean")),
+    ("README.md", "The paper's own gain did not come back", no_gain),
+    ("docs/evidence.md", "The gain that the paper reports does not come back", no_gain),
+    ("docs/benchmark.md", "The paper's gain does not come back", no_gain),
+    ("docs/benchmark.md", "`soft` is the one that helps, and not on every network", most_helpful),
+    ("docs/benchmark.md", "the factor is gone", no_gain),
+    ("docs/stability.md", "What the coarse map buys is stability", stable_by_the_coarse_map),
+    ("docs/stability.md", "and faithfulness at very few evaluations", lambda: mean(
+        "curve-embedded", "soft@30 insertion-deletion noise") > mean(
+        "curve-embedded", "scores alone@30 insertion-deletion noise")),
+    ("docs/stability.md", "What the fill changes is no noise", fills_differ),
+    ("docs/stability.md", "what it loses is the network's own share", moved_more_than_seeds),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("page", "sentence", "so"), CLAIMS, ids=[f"{page}: {said}" for page, said, _ in CLAIMS])
+def test_what_is_said_is_so(page: str, sentence: str, so: Callable[[], bool]) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert sentence in text, f"{page} no longer says this: take it out of this list."
+    assert so(), f"{page} says {sentence!r}, and docs/results no longer does."
