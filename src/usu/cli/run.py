@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -159,7 +160,10 @@ def stoppable(bars: Bars, settings: Settings) -> Iterator[None]:
 
 
 def load_torch() -> None:
-    """Import torch. Its native code answers Ctrl-C with a crash meanwhile, so until it is there Ctrl-C ends at once."""
+    """Import torch. Its native code answers Ctrl-C with a crash meanwhile, so until it is there Ctrl-C ends at once.
+
+    What it makes stays until the end: nobody has to look through it for garbage, now or later.
+    """
 
     def ends(*_: object) -> None:
         os.write(2, b"usu: interrupted; nothing was begun\n")
@@ -167,7 +171,10 @@ def load_torch() -> None:
 
     listens = current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     before = signal.signal(signal.SIGINT, ends) if listens else None
+    gc.disable()
     import_module("torch")
+    gc.freeze()
+    gc.enable()
     if listens:
         signal.signal(signal.SIGINT, before)
 
