@@ -1,13 +1,14 @@
-"""``python -m benchmarks [operator] [pipeline] [imports] [metrics] [page] [evaluation]``: all if none is named."""
+"""``python -m benchmarks [NAME ...]``: operator, pipeline, imports, command, metrics, page, evaluation; or all."""
 
 import sys
 
-from benchmarks import evaluation, imports, metrics, operator, page, pipeline
+from benchmarks import command, evaluation, imports, metrics, operator, page, pipeline
 
 BENCHMARKS = {
     "operator": operator.main,
     "pipeline": pipeline.main,
     "imports": imports.main,
+    "command": command.main,
     "metrics": metrics.main,
     "page": page.main,
     "evaluation": evaluation.main,

@@ -55,6 +55,12 @@ def test_a_name_is_loaded_when_it_is_asked_for() -> None:
     assert not any(name.startswith(("usu.pipeline", "usu.metrics", "usu.bench")) for name in ours)
 
 
+def test_a_map_is_redistributed_without_a_computer_algebra_system() -> None:
+    # some functions of torch import one when they are called: a sixth of a second
+    called = "import usu; usu.redistribute(torch.ones(1, 1), torch.zeros(2, 2))"
+    assert packages(loaded_by(called)) & {"sympy", "scipy", "skimage"} == set()
+
+
 def test_every_public_name_loads_and_is_listed() -> None:
     import usu
 

@@ -18,6 +18,7 @@ from usu.forward import engine
 from usu.forward.fills import Constant
 from usu.operator.interpolate import layered
 from usu.pipeline import explain, upsample
+from usu.score import posterior
 
 GENERATOR = torch.Generator().manual_seed(0)
 IMAGE = torch.rand(3, 16, 16, generator=GENERATOR)
@@ -186,6 +187,28 @@ def test_progress_is_told():
     told = []
     upsample(COARSE, IMAGE, Counting(), 0, evaluations=300, progress=lambda done, total: told.append((done, total)))
     assert told == [(60 * k, 300) for k in range(1, 6)]
+
+
+def test_what_follows_the_passes_has_one_thread_and_the_passes_have_theirs(monkeypatch):
+    threads = {"passes": set(), "fits": set()}
+    plain = posterior._fit
+
+    def model(batch: Tensor) -> Tensor:
+        threads["passes"].add(torch.get_num_threads())
+        return Counting()(batch)
+
+    def noted(*given, **options):
+        threads["fits"].add(torch.get_num_threads())
+        return plain(*given, **options)
+
+    monkeypatch.setattr(posterior, "_fit", noted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        upsample(COARSE, IMAGE, model, 2, preset="soft", evaluations=40)
+        assert (threads, torch.get_num_threads()) == ({"passes": {2}, "fits": {1}}, 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 # ---------------------------------------------------------------- masses

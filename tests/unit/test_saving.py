@@ -44,7 +44,7 @@ def explanation() -> usu.Explanation:
 class Canvas:
     """A figure that costs nothing to draw."""
 
-    def savefig(self, file: Path) -> None:
+    def savefig(self, file: Path, **_: object) -> None:
         file.write_bytes(b"PNG")
 
 
@@ -174,7 +174,7 @@ def broken(step: str, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> 
         file.write_bytes(b"PK")
         raise error
 
-    def save(self: Image.Image, file: Path) -> None:
+    def save(self: Image.Image, file: Path, **_: object) -> None:
         file.write_bytes(b"PNG")
         raise error
 
@@ -185,7 +185,7 @@ def broken(step: str, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> 
         raise error
 
     class Torn(Canvas):
-        def savefig(self, file: Path) -> None:
+        def savefig(self, file: Path, **_: object) -> None:
             super().savefig(file)
             raise error
 
@@ -221,7 +221,7 @@ def test_parents_that_were_there_or_are_in_use_stay(explanation, tmp_path, monke
     assert list(tmp_path.rglob("*")) == [tmp_path / "a"]
 
     class Neighbour:
-        def savefig(self, file: Path) -> None:
+        def savefig(self, file: Path, **_: object) -> None:
             (tmp_path / "b" / "mine.txt").write_text("came meanwhile")
             raise ERRORS[0]
 

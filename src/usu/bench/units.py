@@ -23,6 +23,7 @@ from usu.bench.store import Failure, Store
 from usu.bench.table import Row, rounded
 from usu.errors import UsuError
 from usu.forward import Model, engine
+from usu.forward.calls import one_thread
 from usu.forward.digest import described, digest, is_known
 from usu.forward.engine import RuntimeName
 from usu.forward.onnx import OnnxModel
@@ -166,12 +167,8 @@ class Grid:
 
     def compute(self, unit: Unit) -> Outcome:
         """All rows of a unit that can be had, in one thread; what fails costs only itself."""
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
+        with one_thread():
             return _Work(self, unit).done()
-        finally:
-            torch.set_num_threads(threads)
 
 
 class _Work:

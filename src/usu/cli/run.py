@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -159,15 +161,24 @@ def stoppable(bars: Bars, settings: Settings) -> Iterator[None]:
 
 
 def load_torch() -> None:
-    """Import torch. Its native code answers Ctrl-C with a crash meanwhile, so until it is there Ctrl-C ends at once."""
+    """Import torch. Its native code answers Ctrl-C with a crash meanwhile, so until it is there Ctrl-C ends at once.
+
+    What it makes stays until the end: nobody has to look through it for garbage, now, later or at the end.
+    """
 
     def ends(*_: object) -> None:
         os.write(2, b"usu: interrupted; nothing was begun\n")
         os._exit(130)
 
+    if "torch" in sys.modules:
+        return
     listens = current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     before = signal.signal(signal.SIGINT, ends) if listens else None
+    gc.disable()
     import_module("torch")
+    gc.freeze()
+    gc.enable()
+    atexit.register(gc.freeze)
     if listens:
         signal.signal(signal.SIGINT, before)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
@@ -21,6 +22,22 @@ from usu import _checks as check
 
 #: One lock for every layer, so that models that share layers wait for each other too.
 _LOCKS: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
+
+
+@contextmanager
+def one_thread(wanted: bool = True) -> Iterator[None]:
+    """One torch thread inside; as many as before afterwards.
+
+    For small tensors, and while others than torch's threads are at work. Torch's wait for each other at the end of
+    every operation they share, and stay awake for a while after it: where cores are busy, small operations took a
+    hundred times as long with two.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if wanted else threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class undisturbed:  # noqa: N801 (a context manager, called like a function)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from usu import _checks as check
 from usu.errors import UsuError, first_line
 from usu.forward import calls
-from usu.forward.calls import Link, Target, checked_link, checked_target, read, top_class, undisturbed
+from usu.forward.calls import Link, Target, checked_link, checked_target, one_thread, read, top_class, undisturbed
 from usu.types import Array
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Engine:
             if progress is not None:
                 progress(done, count)
 
-        with undisturbed(self.model), nullcontext() if session is None else session.undivided(), torch.no_grad():
+        with undisturbed(self.model), nullcontext() if session is None else one_thread(), torch.no_grad():
             if session is not None and session.workers > 1:  # several chunks on their way at once
                 chunk = session.piece(chunk)
                 spans = [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]

@@ -7,7 +7,6 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,20 +58,6 @@ class OnnxModel:
     def __call__(self, batch: Tensor) -> Tensor:
         """The output as a tensor on the CPU."""
         return torch.cat(list(self.outputs(batch.split(self.piece(len(batch))))))
-
-    @contextmanager
-    def undivided(self) -> Iterator[None]:
-        """One torch thread inside; as many as before afterwards.
-
-        ONNX Runtime is asked in threads of its own. Torch's, which stay awake for a while after every batch they helped
-        to make, would hold the cores they need.
-        """
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
 
     def piece(self, pictures: int) -> int:
         """How many of so many pictures to pass at a time: a worker's share, but no less than a fixed export takes."""

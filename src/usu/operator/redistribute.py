@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from math import exp, prod
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -132,8 +133,9 @@ class _Problem:
         partition, batch = partition_of(values, field, cells)
         lattice = partition.lattice
         try:
-            lead = tuple(torch.broadcast_shapes(batch, field.shape[: field.ndim - len(lattice)]))
-        except RuntimeError:
+            # not torch's own, which imports a computer algebra system first
+            lead = np.broadcast_shapes(batch, field.shape[: field.ndim - len(lattice)])
+        except ValueError:
             wanted = f"broadcast with `coarse` ({check.shape(values)}) in front"
             raise ValueError(f"`scores` must {wanted}; got {check.shape(field)}.") from None
         field = field.to(dtype).expand(*lead, *lattice)

@@ -17,13 +17,14 @@ from torch.nn import functional
 
 from usu import _checks as check
 from usu.forward import Engine, Progress
+from usu.forward.calls import one_thread
 from usu.inputs import Input
 from usu.operator.budgets import SoftPrior
 from usu.operator.cells import Labels, boxes, grid_size, inner_dims, partition_of
 from usu.operator.interpolate import follow_picture, interpolate, layered, painted, with_trace
 from usu.operator.redistribute import cell_budgets, redistribute
 from usu.refine.loop import StopReason, refine, share_of_largest, unit_scale
-from usu.score.bayesian import Effects
+from usu.score.bayesian import MANY, Effects
 from usu.score.posterior import iou_with_first
 from usu.score.scorer import Scorer
 from usu.segment.hierarchy import split
@@ -268,16 +269,16 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
     effects, labels = scored.effects, scored.segments[-1]
     if effects is None:
         raise ValueError("`scored` must have a posterior; got scores without.")
-    stability = expected_stability(effects, labels, given, settings, finer)
-    spread = _maps(effects.draws(_DRAWS), labels, given, settings, finer).std(0)
-    stderr = interpolate(spread, given.size).to(given.coarse.dtype)
     outlook = []
-    if stability < settings.stability:
-        for times in (2, 4, 8):
+    with one_thread(len(effects.varied) < MANY):
+        stability = expected_stability(effects, labels, given, settings, finer)
+        spread = _maps(effects.draws(_DRAWS), labels, given, settings, finer).std(0)
+        for times in (2, 4, 8) if stability < settings.stability else ():
             more = expected_stability(effects, labels, given, settings, finer, times=times)
             outlook.append((times * len(effects.groups), more))
             if more >= settings.stability:
                 break
+    stderr = interpolate(spread, given.size).to(given.coarse.dtype)
     several = given.several or len(stderr) > 1
     return Certainty(stability, stderr if several else stderr[0], tuple(outlook))
 

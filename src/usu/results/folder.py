@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Of the folder: raised when a folder of today could not be read by the code of yesterday, or the other way round.
 SCHEMA = 2
+#: How hard PNG tries: of its 9 the default is 6, which takes three times as long for an eighth less of the disk.
+_QUICK = 2
 #: What the system says when a folder is moved to a name that is taken.
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 #: Drafts are called ``.usu-draft.HOST.PROCESS.xxxxxxxx``, so that those of dead processes can be told.
@@ -56,8 +58,8 @@ def save_explanation(explanation: Explanation, directory: str | Path) -> Path:
     draft = Path(tempfile.mkdtemp(prefix=draft_prefix(directory.parent), dir=directory.parent))
     try:
         np.savez_compressed(draft / "maps.npz", **_arrays(explanation))  # type: ignore[arg-type] # taken for a keyword
-        explanation.overlay().save(draft / "overlay.png")
-        explanation.figure().savefig(draft / "panel.png")
+        explanation.overlay().save(draft / "overlay.png", compress_level=_QUICK)
+        explanation.figure().savefig(draft / "panel.png", pil_kwargs={"compress_level": _QUICK})
         manifest = {**manifest_of(explanation), "maps": digest((draft / "maps.npz").read_bytes())}
         text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
         # a file name that is no text comes out as \udcXX, which JSON reads back

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from usu.forward import Engine, Progress
+from usu.forward.calls import one_thread
 from usu.forward.fills import Fill
 from usu.score.posterior import Posterior, centres, fit, kernels, repeat, segment_sums
 from usu.score.segmented import segmented
@@ -16,6 +17,8 @@ from usu.types import Array, NDArray
 
 #: Groups between two looks, where certainty decides how many there will be.
 STEP = 60
+#: From so many segments on, several threads are worth it for what follows the passes.
+MANY = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,11 +112,12 @@ def effects_of_groups(
             continue
         if hoped is not None and len(hoped) not in (1, values[0].shape[1]):  # several maps, one target
             hoped = hoped.mean(0, keepdim=True)
-        posterior = fit(groups[:end], torch.cat(values), covariances=prior, evidence=hoped)
-        found = Effects(
-            posterior, groups[:end], prior, hoped, varied, parts.start, stopped=stopped and end < evaluations
-        )
-        before, sure = sure, last or (enough is not None and enough(found, segments))
+        with one_thread(len(varied) < MANY):
+            posterior = fit(groups[:end], torch.cat(values), covariances=prior, evidence=hoped)
+            found = Effects(
+                posterior, groups[:end], prior, hoped, varied, parts.start, stopped=stopped and end < evaluations
+            )
+            before, sure = sure, last or (enough is not None and enough(found, segments))
         if last or (before and sure):
             return found
 
