@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from experiments.pages import markdown
 from experiments.stability.cases import NETWORKS, column
-from experiments.stability.steps import BUDGETS, FEW
+from experiments.stability.steps import BUDGETS, FEW, REPEATS
 
 import usu
 
@@ -46,7 +46,7 @@ def tables(every: Mapping[str, Rows]) -> dict[str, str]:
     return {
         "presets": _presets(every), "paid": _paid(every), "known": _known(every), "auto": _auto(every),
         "curve": _curve(every), "few": _few(every), "moved": _moved(every), "rivals": _rivals(every),
-        "choices": _choices(every), "outlines": _outlines(every), "fast": _fast(every),
+        "choices": _choices(every), "fills": _fills(every), "outlines": _outlines(every), "fast": _fast(every),
     }  # fmt: skip
 
 
@@ -74,18 +74,19 @@ def _paid(every: Mapping[str, Rows]) -> str:
 
 def _known(every: Mapping[str, Rows]) -> str:
     lines = []
-    far = dict(steps(every, "long"))
-    for title, rows in steps(every, "seeds"):
+    far, several = dict(steps(every, "long")), dict(steps(every, "repeats"))
+    for title, pairs in steps(every, "seeds"):
+        rows, others = (several[title], REPEATS) if title in several else (pairs, 1)
         for name in ("soft", "cell"):
             predicted, achieved = column(rows, f"{name} predicted"), column(rows, f"{name} iou")
             long = far.get(title, [])
             agreed = np.concatenate([column(long, f"{name} iou"), column(long, f"{name} other iou")])
             lines.append([
-                title, name, str(len(predicted)), f"{predicted.mean():.3f}", f"{achieved.mean():.3f}",
+                title, name, str(len(predicted)), str(others), f"{predicted.mean():.3f}", f"{achieved.mean():.3f}",
                 f"{np.corrcoef(predicted, achieved)[0, 1]:.2f}", f"{agreed.mean():.3f}" if len(agreed) else "",
                 mean(long, f"{name} covered"), str(len(column(long, f"{name} covered"))),
             ])  # fmt: skip
-    return markdown(("network", "preset", "n", "predicted", "achieved", "correlation", "IoU with 3,000",
+    return markdown(("network", "preset", "n", "other seeds", "predicted", "achieved", "correlation", "IoU with 3,000",
                      "90 % intervals hold", "n (3,000)"), lines)  # fmt: skip
 
 
@@ -151,16 +152,34 @@ def _rivals(every: Mapping[str, Rows]) -> str:
 
 
 def _choices(every: Mapping[str, Rows]) -> str:
+    """What agrees with what, when one thing is changed."""
     names = {
-        "seed": "another seed", "fill mean": "mean fill", "fill noise": "noise fill",
-        "mean-noise": "mean fill against noise fill", "segments Felzenszwalb": "Felzenszwalb",
-        "segments Tiles": "square tiles", "segments Watershed": "watershed",
+        "fill blur seed": ("blur", "another seed"), "fill mean": ("blur", "mean fill"),
+        "fill noise": ("blur", "noise fill"), "mean-noise": ("mean fill", "noise fill"),
+        "fill drawn": ("blur", "a fill drawn for every group"), "drawn-fill mean": ("drawn", "mean fill"),
+        "drawn-fill noise": ("drawn", "noise fill"), "fill drawn seed": ("drawn", "another seed"),
+        "segments Felzenszwalb": ("SLIC", "Felzenszwalb"), "segments Tiles": ("SLIC", "square tiles"),
+        "segments Watershed": ("SLIC", "watershed"),
     }  # fmt: skip
     lines = []
     for title, rows in steps(every, "choices"):
         for name, told in names.items():
-            lines.append([title, told, str(len(rows)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")])
-    return markdown(("network", "against blur and SLIC", "n", "IoU", "Pearson"), lines)
+            if len(found := column(rows, f"{name} iou")):
+                lines.append([title, *told, str(len(found)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")])
+    return markdown(("network", "this", "against", "n", "IoU", "Pearson"), lines)
+
+
+def _fills(every: Mapping[str, Rows]) -> str:
+    """Which fill makes the more faithful map, by the fill that judges it."""
+    lines = []
+    for title, rows in steps(every, "choices"):
+        for fill in ("blur", "mean", "noise", "drawn"):
+            cells = [mean(rows, f"fill {fill} {metric}") for metric in PAID]
+            if any(cells):
+                ps = [f"{against(rows, f'fill {fill} {metric}', f'fill blur {metric}')[2]:.2g}" for metric in PAID[:2]]
+                lines.append([title, fill, str(len(rows)), *cells, *(("", "") if fill == "blur" else ps)])
+    return markdown(("network", "fill of the groups", "n", "ins-del mean", "ins-del noise", "half mean", "half noise",
+                     "p to blur (mean)", "p (noise)"), lines)  # fmt: skip
 
 
 def _outlines(every: Mapping[str, Rows]) -> str:
