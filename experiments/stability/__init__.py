@@ -1,6 +1,6 @@
 """How stable are maps between seeds, how far does one run know it, and is faithfulness paid for it?
 
-    python -m experiments.stability STEP DATA NETWORK docs/results/stability [--pictures N]
+    python -m experiments.stability measure STEPS DATA NETWORK docs/results/stability [--pictures N]
     python -m experiments.stability page docs/results/stability docs/stability.md docs/appendix/stability.md
 
 ``DATA`` holds the development sets and ``models/load.py``. NETWORK is embedded, resnet50, vgg16_cifar10 or

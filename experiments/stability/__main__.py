@@ -9,31 +9,35 @@ from pathlib import Path
 
 import torch
 from experiments.pages import filled
-from experiments.stability.cases import NETWORKS, files_of, network
+from experiments.stability.cases import NETWORKS, case_of, files_of, network, pixels_of
 from experiments.stability.sentences import sentences
-from experiments.stability.steps import STEPS, measured
+from experiments.stability.steps import STEPS
 from experiments.stability.tables import tables
 
 
 def measure(asked: argparse.Namespace) -> None:
+    """Picture by picture, all steps of one before the next: the model is asked for what they share once."""
     torch.set_num_threads(1)
-    folder = "pets" if asked.step == "outlines" else NETWORKS[asked.network][0]
+    folder = "pets" if asked.steps == ["outlines"] else NETWORKS[asked.network][0]
     asked.run.mkdir(parents=True, exist_ok=True)
-    path = asked.run / f"{asked.step}-{asked.network}.csv"
-    rows = rows_of(path)
-    done, loaded = {row["picture"] for row in rows}, network(asked.network, asked.data)
+    paths = {step: asked.run / f"{step}-{asked.network}.csv" for step in asked.steps}
+    rows, loaded = {step: rows_of(path) for step, path in paths.items()}, network(asked.network, asked.data)
     for file in files_of(asked.data / folder)[: asked.pictures]:
-        if file.stem in done:
-            continue
-        row = measured(asked.step, loaded, file)
-        rows.append({"picture": file.stem, **{key: format(value, ".6g") for key, value in row.items()}})
-        heads = list(dict.fromkeys(key for one in rows for key in one))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, heads, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        path.write_text(text.getvalue(), encoding="utf-8")
-        print(asked.step, asked.network, file.stem, row.get("soft iou"), flush=True)
+        missing = [step for step in paths if file.stem not in {row["picture"] for row in rows[step]}]
+        case = case_of(loaded, pixels_of(file)) if missing else None
+        for step in missing:
+            row = {} if case is None else STEPS[step](case, file)
+            rows[step].append({"picture": file.stem, **{key: format(value, ".6g") for key, value in row.items()}})
+            paths[step].write_text(text_of(rows[step]), encoding="utf-8")
+            print(step, asked.network, file.stem, row.get("soft iou"), flush=True)
+
+
+def text_of(rows: list[dict[str, str]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for one in rows for key in one)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -60,20 +64,27 @@ def blocks(run: Path) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers(required=True, dest="step")
-    for step in STEPS:
-        one = commands.add_parser(step)
-        one.add_argument("data", type=Path)
-        one.add_argument("network", choices=NETWORKS)
-        one.add_argument("run", type=Path)
-        one.add_argument("--pictures", type=int, default=40)
-        one.set_defaults(work=measure)
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("measure")
+    one.add_argument("steps", type=steps_of, help=f"with commas between: {', '.join(STEPS)}")
+    one.add_argument("data", type=Path)
+    one.add_argument("network", choices=NETWORKS)
+    one.add_argument("run", type=Path)
+    one.add_argument("--pictures", type=int, default=40)
+    one.set_defaults(work=measure)
     two = commands.add_parser("page")
     two.add_argument("run", type=Path)
     two.add_argument("pages", type=Path, nargs="+")
     two.set_defaults(work=page)
     asked = parser.parse_args()
     asked.work(asked)
+
+
+def steps_of(text: str) -> list[str]:
+    steps = text.split(",")
+    if not set(steps) <= set(STEPS) or ("outlines" in steps and len(steps) > 1):
+        raise argparse.ArgumentTypeError("steps of the list, outlines (which has pictures of its own) alone")
+    return steps
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 import usu
+from usu.forward import fills
 from usu.forward.runtime import runtime
 from usu.metrics import deletion, half_deletion, insertion
 from usu.models import Loaded, load
@@ -55,6 +56,27 @@ class Remembered:
                 found = self.model(batch[list(new.values())])
             self.known |= dict(zip(new, found.float(), strict=True))
         return torch.stack([self.known[key] for key in keys])
+
+
+class DrawnFill:
+    """A model for which every group draws how its hidden pixels, shown here as ``MARK``, are filled.
+
+    A group and its complement draw the same fill, or their difference would be that of two fills.
+    """
+
+    MARK = 1e4
+
+    def __init__(self, model: Any, image: Tensor) -> None:
+        self.model, self.fills = model, [fills.filled(image, name) for name in fills.FILLS]
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        hidden = (batch == self.MARK).all(1)
+        chosen = [self.fills[self._lot(one) % len(self.fills)] for one in hidden]
+        return self.model(torch.where(hidden[:, None], torch.stack(chosen), batch))
+
+    def _lot(self, hidden: Tensor) -> int:
+        both = (hidden.numpy().tobytes(), (~hidden).numpy().tobytes())
+        return hashlib.blake2b(min(both), digest_size=4).digest()[0]
 
 
 @dataclass(frozen=True, eq=False)

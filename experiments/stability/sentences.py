@@ -15,6 +15,7 @@ from experiments.stability.tables import (
     against,
     changes,
     correlated,
+    judged,
     rivalry,
     steps,
     told,
@@ -145,7 +146,7 @@ def _not_reached(every: Mapping[str, Rows]) -> str:
         lines.append(f"- **Lower than before in the mean, decided or not**: {_listed(less)}.")
     blind = [
         f"`{preset}` on {title} {value:.2f}"
-        for title, rows in seeds.items()
+        for title, (rows, _) in judged(every).items()
         for preset in ("soft", "cell")
         if (value := correlated(rows, preset)) < AIMED_KNOWN
     ]

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from experiments.stability.cases import SETTINGS, Case, agreement, case_of, pixels_of
+from experiments.stability.cases import SETTINGS, Case, DrawnFill, agreement, case_of, pixels_of
 from experiments.stability.rivals import RIVALS, shapiq_map
 from experiments.stability.rivals import rise as rise_map
 from PIL import Image
 
 import usu
+from usu.forward.fills import FILLS
 from usu.metrics import cell_auroc
-from usu.models import Loaded
 from usu.models.pictures import seen
 from usu.segment import Felzenszwalb, Tiles, Watershed
 from usu.settings import PRESETS
@@ -27,6 +27,8 @@ BUDGETS = (30, 60, 100, 150, 300, 600, 1200)
 FEW = (30, 60, 100, 300)
 #: Evaluations of the map that the others are compared with.
 LONG = 3000
+#: Other seeds that the prediction of one run is compared with.
+REPEATS = 5
 Row = dict[str, float]
 
 
@@ -38,6 +40,17 @@ def seeds(case: Case, _: Path) -> Row:
         row |= {f"{name} {metric}": value for metric, value in case.faithful(one.pixel_map).items()}
         if isinstance(one.stability, float):
             row[f"{name} predicted"] = one.stability
+    return row
+
+
+def repeats(case: Case, _: Path) -> Row:
+    """What seed 0 predicts of itself, and its agreement with several others: one pair alone is a noisy answer."""
+    row: Row = {}
+    for name in ("soft", "cell"):
+        one, *others = (case.made(SETTINGS[name], 300, seed) for seed in range(REPEATS + 1))
+        found = [agreement(one.pixel_map, other.pixel_map) for other in others]
+        row[f"{name} iou"], row[f"{name} pearson"] = (float(value) for value in np.mean(found, axis=0))
+        row[f"{name} predicted"] = float(one.stability)
     return row
 
 
@@ -132,17 +145,26 @@ def rise(case: Case, _: Path) -> Row:
 
 
 def choices(case: Case, _: Path) -> Row:
-    """Agreement of maps that differ in the fill or the segmenter alone."""
+    """Agreement of maps that differ in the fill or the segmenter alone; faithfulness of the fills."""
     soft = SETTINGS["soft"]
-    ways: dict[str, Any] = {f"fill {fill}": replace(soft, fill=fill) for fill in ("mean", "noise", "blur")}
+    drawn = replace(case, model=DrawnFill(case.model, case.image))
+    ways: dict[str, Any] = {f"fill {fill}": (case, replace(soft, fill=fill)) for fill in FILLS}
+    ways["fill drawn"] = (drawn, replace(soft, fill=DrawnFill.MARK))
     for segmenter in (Felzenszwalb(), Tiles(), Watershed()):
-        ways[f"segments {type(segmenter).__name__}"] = replace(soft, segmenter=segmenter)
-    maps = {name: case.made(settings, 600, 0).pixel_map for name, settings in ways.items()}
+        ways[f"segments {type(segmenter).__name__}"] = (case, replace(soft, segmenter=segmenter))
+    maps = {name: one.made(settings, 600, 0).pixel_map for name, (one, settings) in ways.items()}
     row: Row = {}
-    names = [name for name in maps if name != "fill blur"]
-    for name in names:
-        row[f"{name} iou"], row[f"{name} pearson"] = agreement(maps[name], maps["fill blur"])
-    row["seed iou"], row["seed pearson"] = agreement(maps["fill blur"], case.made(soft, 600, 1).pixel_map)
+    for name in ways:
+        one, settings = ways[name]
+        if name != "fill blur":
+            row[f"{name} iou"], row[f"{name} pearson"] = agreement(maps[name], maps["fill blur"])
+        if name in ("fill mean", "fill noise"):
+            row[f"drawn-{name} iou"], row[f"drawn-{name} pearson"] = agreement(maps[name], maps["fill drawn"])
+        if name in ("fill blur", "fill drawn"):
+            again = one.made(settings, 600, 1).pixel_map
+            row[f"{name} seed iou"], row[f"{name} seed pearson"] = agreement(maps[name], again)
+        if name.startswith("fill"):
+            row |= {f"{name} {metric}": value for metric, value in case.faithful(maps[name]).items()}
     row["mean-noise iou"], row["mean-noise pearson"] = agreement(maps["fill mean"], maps["fill noise"])
     return row
 
@@ -175,11 +197,6 @@ def fast(case: Case, _: Path) -> Row:
 
 
 STEPS: dict[str, Callable[[Case, Path], Row]] = {
-    "seeds": seeds, "long": long, "curve": curve, "moved": moved, "rivals": rivals, "rise": rise, "choices": choices,
-    "outlines": outlines, "fast": fast,
+    "seeds": seeds, "repeats": repeats, "long": long, "curve": curve, "moved": moved, "rivals": rivals, "rise": rise,
+    "choices": choices, "outlines": outlines, "fast": fast,
 }  # fmt: skip
-
-
-def measured(step: str, loaded: Loaded, path: Path) -> Row:
-    case = case_of(loaded, pixels_of(path))
-    return {} if case is None else STEPS[step](case, path)

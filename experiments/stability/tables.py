@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from experiments.pages import markdown
 from experiments.stability.cases import NETWORKS, column
-from experiments.stability.steps import BUDGETS, FEW, LONG
+from experiments.stability.steps import BUDGETS, FEW, LONG, REPEATS
 
 import usu
 
@@ -57,8 +57,8 @@ class Against(NamedTuple):
 
 def against(rows: Rows, one: str, other: str) -> Against:
     both = [row for row in rows if one in row and other in row]
-    if not both:
-        return Against(0, math.nan, math.nan, math.nan, None)
+    if len(both) < 2:
+        return Against(len(both), math.nan, math.nan, math.nan, None)
     new, old = column(both, one), column(both, other)
     p = None
     if len(both) >= FEWEST:
@@ -93,7 +93,8 @@ def tables(every: Mapping[str, Rows]) -> dict[str, str]:
         "known": _known(every), "record known": _known(every, whole=True),
         "auto": _auto(every), "record auto": _auto(every, whole=True), "record curve": _curve(every),
         "few": _few(every, PAID[0]), "record few noise": _few(every, PAID[1]),
-        "moved": _moved(every), "rivals": _rivals(every), "choices": _choices(every), "outlines": _outlines(every),
+        "moved": _moved(every), "rivals": _rivals(every), "choices": _choices(every), "fills": _fills(every),
+        "outlines": _outlines(every),
         "fast": _fast(every),
     }  # fmt: skip
 
@@ -136,22 +137,28 @@ def _paid(every: Mapping[str, Rows]) -> str:
 def _known(every: Mapping[str, Rows], *, whole: bool = False) -> str:
     lines = []
     far = dict(steps(every, "long"))
-    for title, rows in steps(every, "seeds", whole=whole):
+    for title, (rows, others) in judged(every, whole=whole).items():
         for name in ("soft", "cell"):
             predicted, achieved = column(rows, f"{name} predicted"), column(rows, f"{name} iou")
             long = far.get(title, [])
             agreed = np.concatenate([column(long, f"{name} iou"), column(long, f"{name} other iou")])
             lines.append([
-                title, name, str(len(predicted)), f"{predicted.mean():.3f}", f"{achieved.mean():.3f}",
+                title, name, str(len(predicted)), str(others), f"{predicted.mean():.3f}", f"{achieved.mean():.3f}",
                 f"{correlated(rows, name):.2f}", f"{agreed.mean():.3f}" if len(agreed) else "-",
                 mean(long, f"{name} covered"), str(len(column(long, f"{name} covered")) or "not run"),
             ])  # fmt: skip
-    return markdown(("network", "preset", "n", "predicted", "achieved", "correlation", f"IoU with {LONG:,}",
-                     "90 % intervals hold", f"n ({LONG:,})"), lines)  # fmt: skip
+    return markdown(("network", "preset", "n", "other seeds", "predicted", "achieved", "correlation",
+                     f"IoU with {LONG:,}", "90 % intervals hold", f"n ({LONG:,})"), lines)  # fmt: skip
+
+
+def judged(every: Mapping[str, Rows], *, whole: bool = False) -> dict[str, tuple[Rows, int]]:
+    """Network -> what runs predicted of themselves and what became of it, and how many other seeds showed that."""
+    several = {title: (rows, REPEATS) for title, rows in steps(every, "repeats", whole=whole)}
+    return {title: (rows, 1) for title, rows in steps(every, "seeds", whole=whole)} | several
 
 
 def correlated(rows: Rows, name: str) -> float:
-    """Over pictures: what one run predicts of its stability, and what a second seed showed."""
+    """Over pictures: what one run predicts of its stability, and what other seeds showed."""
     return float(np.corrcoef(column(rows, f"{name} predicted"), column(rows, f"{name} iou"))[0, 1])
 
 
@@ -225,16 +232,34 @@ def _rivals(every: Mapping[str, Rows]) -> str:
 
 
 def _choices(every: Mapping[str, Rows]) -> str:
+    """What agrees with what, when one thing is changed."""
     names = {
-        "seed": "another seed", "fill mean": "mean fill", "fill noise": "noise fill",
-        "mean-noise": "mean fill against noise fill", "segments Felzenszwalb": "Felzenszwalb",
-        "segments Tiles": "square tiles", "segments Watershed": "watershed",
+        "fill blur seed": ("blur", "another seed"), "fill mean": ("blur", "mean fill"),
+        "fill noise": ("blur", "noise fill"), "mean-noise": ("mean fill", "noise fill"),
+        "fill drawn": ("blur", "a fill drawn for every group"), "drawn-fill mean": ("drawn", "mean fill"),
+        "drawn-fill noise": ("drawn", "noise fill"), "fill drawn seed": ("drawn", "another seed"),
+        "segments Felzenszwalb": ("SLIC", "Felzenszwalb"), "segments Tiles": ("SLIC", "square tiles"),
+        "segments Watershed": ("SLIC", "watershed"),
     }  # fmt: skip
     lines = []
     for title, rows in steps(every, "choices", whole=False):
         for name, told in names.items():
-            lines.append([title, told, str(len(rows)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")])
-    return markdown(("network", "against blur and SLIC", "n", "IoU", "Pearson"), lines)
+            if len(found := column(rows, f"{name} iou")):
+                lines.append([title, *told, str(len(found)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")])
+    return markdown(("network", "this", "against", "n", "IoU", "Pearson"), lines)
+
+
+def _fills(every: Mapping[str, Rows]) -> str:
+    """Which fill makes the more faithful map, by the fill that judges it."""
+    lines = []
+    for title, rows in steps(every, "choices", whole=False):
+        for fill in ("blur", "mean", "noise", "drawn"):
+            cells = [mean(rows, f"fill {fill} {metric}") for metric in PAID]
+            if any(cells):
+                ps = [f"{against(rows, f'fill {fill} {metric}', f'fill blur {metric}')[2]:.2g}" for metric in PAID[:2]]
+                lines.append([title, fill, str(len(rows)), *cells, *(("", "") if fill == "blur" else ps)])
+    return markdown(("network", "fill of the groups", "n", "ins-del mean", "ins-del noise", "half mean", "half noise",
+                     "p to blur (mean)", "p (noise)"), lines)  # fmt: skip
 
 
 def _outlines(every: Mapping[str, Rows]) -> str:
