@@ -45,7 +45,7 @@ def test_sentences_follow_the_rows(shift: float, sign: str) -> None:
 
 
 def test_a_former_run_gives_way_to_one_of_today() -> None:
-    row = {"picture": "1", "seed iou": "0.5", "seed pearson": "0.5"}
+    row = {"picture": "1", "fill mean iou": "0.5", "fill mean pearson": "0.5"}
     before = {"choices-embedded_before": [row]}
     assert "former segments" in tables(before)["choices"]
     assert "former segments" not in tables({**before, "choices-embedded": [row]})["choices"]
