@@ -1,8 +1,4 @@
-"""What README and pages say was measured, from committed rows: python -m experiments.readme docs/results PAGE...
-
-Rows of the stability experiment's rivals are taken where all methods are among them, and those of the presets'
-confirmation otherwise, where `soft` and `cell` are the presets of that time.
-"""
+"""What README and pages say was measured, from committed rows: python -m experiments.readme docs/results PAGE..."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import sys
 from pathlib import Path
 from statistics import mean
 
-from experiments import timings
+from experiments import evidence, timings
 from experiments.benchmark.__main__ import read
 from experiments.benchmark.told import different, models, verdicts
 from experiments.pages import filled, markdown, prose
@@ -19,78 +15,41 @@ from experiments.pages import filled, markdown, prose
 from usu.bench.groups import grouped
 from usu.bench.report import FAITHFUL
 
-#: The name shown, in the confirmation, and among the rivals; evaluations; whether every cell keeps its mass.
+#: The name shown, and among the rivals; evaluations; whether every cell keeps its mass.
 METHODS = (
-    ("bilinear", "bilinear", "bilinear", "0", "no"),
-    ("guided filter", "guided", "guided filter", "0", "no"),
-    ("LayerCAM", "layercam", "LayerCAM", "0", "no"),
-    ("`fast`", "fast", "fast", "0", "no"),
-    ("`soft`", "soft", "soft", "300", "no, the total"),
-    ("`cell`", "cell", "cell", "300", "**yes**"),
+    ("bilinear", "bilinear", "0", "no"),
+    ("guided filter", "guided filter", "0", "no"),
+    ("LayerCAM", "LayerCAM", "0", "no"),
+    ("`fast`", "fast", "0", "no"),
+    ("`soft`", "soft", "300", "no, the total"),
+    ("`cell`", "cell", "300", "**yes**"),
 )
 #: Networks of the benchmark as a person calls them.
 CALLED = {"embedded": "EfficientNet-Lite0", "resnet50": "ResNet-50", "vgg16": "VGG-16"}
 HEADS = ("map", "faithfulness ↑", "stability ↑", "evaluations ↓", "cells exact")
 METRIC = "insertion-deletion"
-#: Pictures of the confirmation.
-CONFIRMED = 100
-#: What the page of evidence shows of the confirmation: the head and the metric.
-SHOWN = (
-    ("insertion minus deletion ↑", METRIC),
-    ("half deletion, mean ↑", "half-deletion"),
-    ("half deletion, noise ↑", "half-deletion:noise"),
-    ("infidelity ↓", "infidelity"),
-    ("outline, AUROC ↑", "cell-auroc"),
-    ("outline, area IoU ↑", "area-iou"),
-)
-RIVALS = (
-    "bilinear", "bilinear-corrected", "guided", "layercam", "refinecam", "rise", "kernel-shap", "scores-alone",
-    "cell-permuted-scores", "paper", "fast", "soft", "cell",
-)  # fmt: skip
 
 
 def tables(results: Path) -> dict[str, str]:
     """Every block by its name."""
-    confirmed = _rows(results / "presets-confirmed.csv")
-    means = {
-        (name, metric): _mean([row for row in confirmed if row["upsampler"] == name], metric)
-        for name in RIVALS
-        for metric in ("evaluations", *(metric for _, metric in SHOWN))
-    }
     return {
         **timings.parts(results),
+        **evidence.parts(results / "evidence.csv"),
         "readme not reached": _readme_not_reached(results / "stability"),
-        "readme": _readme(results, [means[name, METRIC] for _, name, _, _, _ in METHODS]),
+        "readme": _readme(results / "stability"),
         "elsewhere": _elsewhere(),
-        "answer": _answer(means),
-        "not reached": _not_reached(means),
-        "evidence": markdown(
-            ("map", "evaluations", *(head for head, _ in SHOWN)),
-            (
-                (name, f"{means[name, 'evaluations']:.0f}", *(f"{means[name, metric]:.3f}" for _, metric in SHOWN))
-                for name in RIVALS
-            ),
-        ),
     }
 
 
-def _readme(results: Path, confirmed: list[float]) -> str:
-    seeds = _rows(results / "stability" / "seeds-embedded.csv")
-    rivals = _rows(results / "stability" / "rivals-embedded.csv")
-    own = [f"{name} {METRIC} mean" for _, _, name, _, _ in METHODS]
-    whole = bool(rivals) and all(column in rivals[0] for column in own)
-    faithful = [_mean(rivals, column) for column in own] if whole else confirmed
-    pictures = sum(bool(row[own[0]]) for row in rivals) if whole else CONFIRMED
+def _readme(stability: Path) -> str:
+    seeds, rivals = (_rows(stability / f"{step}-embedded.csv") for step in ("seeds", "rivals"))
     table = []
-    for (shown, _, name, evaluations, exact), value in zip(METHODS, faithful, strict=True):
-        stable = "deterministic"
-        if name in ("soft", "cell"):
-            stable = f"{_mean(seeds, f'{name} iou'):.2f}" if seeds else "in every result"
-        table.append((shown, f"{value:.2f}", stable, evaluations, exact))
-    former = "" if whole else "`soft` and `cell` as they were before their scores had a posterior.\n"
+    for shown, name, evaluations, exact in METHODS:
+        stable = f"{_mean(seeds, f'{name} iou'):.2f}" if name in ("soft", "cell") else "deterministic"
+        table.append((shown, f"{_mean(rivals, f'{name} {METRIC} mean'):.2f}", stable, evaluations, exact))
     return (
-        f"Yes, where it was measured: {pictures} pictures on which nothing was chosen, EfficientNet-Lite0, Grad-CAM.\n"
-        f"{former}\n{markdown(HEADS, table)}"
+        f"Yes, where it was measured: {len(rivals)} pictures on which nothing was chosen, EfficientNet-Lite0, "
+        f"Grad-CAM.\n\n{markdown(HEADS, table)}"
     )
 
 
@@ -119,38 +78,6 @@ def _elsewhere() -> str:
     return prose(
         f"With {len({group.source for group in every})} CAM methods, `soft` is better than bilinear in "
         f"{', '.join(told)} comparisons after correction."
-    )
-
-
-def _answer(means: dict[tuple[str, str], float]) -> str:
-    def times(name: str, metric: str) -> str:
-        return f"{means[name, metric] / means['bilinear', metric]:.1f}"
-
-    halves = [
-        sum(means[name, metric] for metric in ("half-deletion", "half-deletion:noise")) for name in ("cell", "bilinear")
-    ]
-    return prose(
-        f"**`soft` is more faithful than resizing**: it has {times('soft', METRIC)} times bilinear's insertion minus "
-        "deletion, and more than LayerCAM, kernel SHAP and RISE with "
-        f"{means['rise', 'evaluations']:,.0f} evaluations. "
-        f"**`cell` keeps every cell's mass and ranks pixels inside the cells**: {halves[0] / halves[1]:.1f} times "
-        f"bilinear's half deletion. **`fast` costs one more backward pass** and has {times('fast', METRIC)} times "
-        "bilinear's insertion minus deletion."
-    )
-
-
-def _not_reached(means: dict[tuple[str, str], float]) -> str:
-    def pair(metric: str, ours: str, rival: str) -> str:
-        return f"{means[ours, metric]:.3f} against {means[rival, metric]:.3f}"
-
-    return prose(
-        "- `cell` does not outline objects better than the guided filter, which never asks the model: AUROC inside "
-        f"its cells {pair('cell-auroc', 'cell', 'guided')}.",
-        "- `soft` is ahead of its own scores without any coarse map in the mean, "
-        f"{pair(METRIC, 'soft', 'scores-alone')}, but {CONFIRMED} pictures do not decide it.",
-        "- With the mean fill, scores alone are ahead of `cell` on half deletion: "
-        f"{pair('half-deletion', 'scores-alone', 'cell')}.",
-        f"- The recipe as printed is below bilinear: insertion minus deletion {pair(METRIC, 'paper', 'bilinear')}.",
     )
 
 

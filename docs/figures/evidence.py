@@ -15,7 +15,7 @@ SHOWN = {
 
 def main() -> None:
     """Faithfulness of each map, the cheap ones first."""
-    with (RESULTS / "presets-confirmed.csv").open(encoding="utf-8", newline="") as file:
+    with (RESULTS / "evidence.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     found = {
         name: [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import inspect
 import re
-import shutil
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -164,25 +163,6 @@ def test_mass_that_bilinear_moves() -> None:
     report = str(usu.audit(usu.upsamplers.by_name("bilinear")))
     smooth, rectified = map(float, re.findall(r"([\d.]+)% of", report)[:2])
     assert (round(smooth), round(rectified)) == (5, 23)
-
-
-def test_rows_of_rivals_replace_those_of_the_confirmation(tmp_path: Path) -> None:
-    """Once all methods are among them; then the table is of the presets of today."""
-    (tmp_path / "stability").mkdir()
-    rows = (DOCS / "results" / "presets-confirmed.csv").read_text(encoding="utf-8")
-    (tmp_path / "presets-confirmed.csv").write_text(rows, encoding="utf-8")
-    shutil.copy(DOCS / "results" / "timings.csv", tmp_path)
-    before = tables(tmp_path)["readme"]
-    assert "as they were" in before
-    names = ["bilinear", "guided filter", "LayerCAM", "fast", "soft", "cell"]
-    heads = ",".join(f"{name} insertion-deletion mean" for name in names)
-    (tmp_path / "stability" / "rivals-embedded.csv").write_text(f"{heads}\n.1,.2,.3,.4,.5,.6\n.3,.2,.3,.4,.5,.6\n")
-    (tmp_path / "stability" / "seeds-embedded.csv").write_text("soft iou,cell iou\n.7,.9\n.9,.9\n")
-    after = tables(tmp_path)["readme"]
-    assert "2 pictures" in after
-    assert "as they were" not in after
-    assert "| bilinear | 0.20 | deterministic |" in after
-    assert "| `soft` | 0.50 | 0.80 |" in after
 
 
 def test_every_figure_is_made_by_a_committed_script_and_shown() -> None:
