@@ -114,8 +114,8 @@ def _answer(found: Evidence) -> str:
         f"**`soft` has {times('soft')} times bilinear's insertion minus deletion** and is ahead of {ahead} after "
         f"correction. **`cell` keeps every cell's mass and ranks pixels inside the cells**: {cell / bilinear:.1f} "
         f"times bilinear's half deletion. **`fast` costs one more backward pass** and has {times('fast')} times "
-        f"bilinear's insertion minus deletion. Measured on {len(found.pictures)} pictures on which nothing was chosen, with one "
-        "network (EfficientNet-Lite0) and Grad-CAM."
+        f"bilinear's insertion minus deletion. Measured on {len(found.pictures)} pictures on which nothing was chosen, "
+        "with one network (EfficientNet-Lite0) and Grad-CAM."
     )
 
 
