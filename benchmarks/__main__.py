@@ -1,8 +1,8 @@
-"""``python -m benchmarks [NAME ...]``: operator, pipeline, imports, command, metrics, page, evaluation; or all."""
+"""``python -m benchmarks [NAME ...]``: operator, pipeline, imports, command, metrics, shared, page, evaluation; or all."""
 
 import sys
 
-from benchmarks import command, evaluation, imports, metrics, operator, page, pipeline
+from benchmarks import command, evaluation, imports, metrics, operator, page, pipeline, shared
 
 BENCHMARKS = {
     "operator": operator.main,
@@ -10,6 +10,7 @@ BENCHMARKS = {
     "imports": imports.main,
     "command": command.main,
     "metrics": metrics.main,
+    "shared": shared.main,
     "page": page.main,
     "evaluation": evaluation.main,
 }
