@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME ...]``: operator, pipeline, imports, command, metrics, shared, page, evaluation; or all."""
+"""``python -m benchmarks [NAME ...]``: those of these names, or all."""
 
 import sys
 
