@@ -2,11 +2,12 @@
 
 import sys
 
-from benchmarks import command, evaluation, imports, metrics, operator, page, pipeline, shared
+from benchmarks import batches, command, evaluation, imports, metrics, operator, page, pipeline, shared
 
 BENCHMARKS = {
     "operator": operator.main,
     "pipeline": pipeline.main,
+    "batches": batches.main,
     "imports": imports.main,
     "command": command.main,
     "metrics": metrics.main,
