@@ -191,7 +191,7 @@ def test_progress_is_told():
 
 def test_what_follows_the_passes_has_one_thread_and_the_passes_have_theirs(monkeypatch):
     threads = {"passes": set(), "fits": set()}
-    plain = posterior._fit
+    plain = posterior._believed
 
     def model(batch: Tensor) -> Tensor:
         threads["passes"].add(torch.get_num_threads())
@@ -201,7 +201,7 @@ def test_what_follows_the_passes_has_one_thread_and_the_passes_have_theirs(monke
         threads["fits"].add(torch.get_num_threads())
         return plain(*given, **options)
 
-    monkeypatch.setattr(posterior, "_fit", noted)
+    monkeypatch.setattr(posterior, "_believed", noted)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

@@ -178,7 +178,22 @@ def fit(
     >>> found.mean.round(decimals=6).tolist(), found.noise.round(decimals=6).tolist()
     ([[3.0, 2.0]], [0.0])
     """
-    return _fit(*differences(groups, values), covariances, evidence, ratios, strengths, scale)
+    models, belief = _believed(*differences(groups, values), covariances, evidence, ratios, strengths)
+    mean = _mean(models, belief)
+    targets, parts = mean.shape
+    covariance, noise = torch.zeros(targets, parts, parts).double(), torch.zeros(targets).double()
+    for t in range(targets):
+        for one, weights in zip(models, belief[t], strict=True):
+            some = weights > 0
+            weight, basis = weights[some], one.basis
+            if not len(weight):
+                continue
+            centre, spread, evident, variance = one.at(t, some, scale)
+            noise[t] += weight @ variance
+            away, open_ = centre @ basis.T - mean[t], evident @ basis.T
+            covariance[t] += basis * (weight @ spread) @ basis.T
+            covariance[t] += away.T @ (weight[:, None] * away) + open_.T @ (weight[:, None] * open_)
+    return Posterior(mean, covariance, noise.sqrt(), belief)
 
 
 def repeat(
@@ -208,21 +223,19 @@ def repeat(
     noise = torch.randn(len(design), count, targets, generator=generator, dtype=torch.float64) * posterior.noise
     seen = torch.einsum("mp,ntp->mnt", design, effects) + noise
     hoped = None if evidence is None else evidence.double().expand(targets, parts).repeat(count, 1)
-    found = _fit(design, seen.flatten(1), covariances, hoped, RATIOS, STRENGTHS, None, means_only=True)
-    return found.mean.reshape(count, targets, parts)
+    found = _mean(*_believed(design, seen.flatten(1), covariances, hoped, RATIOS, STRENGTHS))
+    return found.reshape(count, targets, parts)
 
 
-def _fit(
+def _believed(
     design: Tensor,
     seen: Tensor,
     covariances: Tensor | Sequence[Tensor],
     evidence: Tensor | None,
     ratios: Sequence[float],
     strengths: Sequence[float],
-    scale: float | None,
-    *,
-    means_only: bool = False,
-) -> Posterior:
+) -> tuple[list[_Model], Tensor]:
+    """A model for each covariance, and how much the data believe them: (T, covariances, ratios, strengths)."""
     rows, parts = design.shape
     targets = seen.shape[1]
     hoped = torch.zeros(targets, parts) if evidence is None else evidence.double().expand(targets, parts)
@@ -239,21 +252,12 @@ def _fit(
     before = -0.5 * ((ratio / (_USUAL * parts)).log() / math.log(_FACTOR)).square()
     belief = (likelihood + before[:, None]).flatten(1).softmax(1)
     belief = belief.where(belief > _BELIEF, 0)
-    belief = (belief / belief.sum(1, keepdim=True)).reshape(likelihood.shape)
+    return models, (belief / belief.sum(1, keepdim=True)).reshape(likelihood.shape)
 
-    mean, covariance = torch.zeros(targets, parts).double(), torch.zeros(targets, parts, parts).double()
-    noise = torch.zeros(targets).double()
-    for t in range(targets):
-        kept = [(one, belief[t, k]) for k, one in enumerate(models) if bool(belief[t, k].any())]
-        found = [(one.basis, weight[weight > 0], *one.at(t, weight > 0, scale)) for one, weight in kept]
-        for basis, weight, centre, _, _, variance in found:
-            mean[t] += basis @ (weight @ centre)
-            noise[t] += weight @ variance
-        for basis, weight, centre, spread, evident, _ in () if means_only else found:
-            away, open_ = centre @ basis.T - mean[t], evident @ basis.T
-            covariance[t] += basis * (weight @ spread) @ basis.T
-            covariance[t] += away.T @ (weight[:, None] * away) + open_.T @ (weight[:, None] * open_)
-    return Posterior(mean, covariance, noise.sqrt(), belief)
+
+def _mean(models: Sequence[_Model], belief: Tensor) -> Tensor:
+    """(T, P): the effects' means."""
+    return torch.stack([one.mean(belief[:, k]) for k, one in enumerate(models)]).sum(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,6 +295,12 @@ class _Model:
         volume = torch.log1p(w / ratio[:, None]).sum(1) + rows * ratio.log()
         likelihood = -0.5 * (rows * quadratic.log() + volume[:, None] + (1 + rho * within).log())
         return cls(likelihood, basis, w, q, b, ratio, share, share * along, quadratic / rows)
+
+    def mean(self, belief: Tensor) -> Tensor:
+        """(T, P): the effects' means under all ratios and strengths, weighted by the belief (T, ratios, strengths)."""
+        gain, slope = (self.w > 0) / (self.w + self.ratio[:, None]), (belief * self.slope).sum(-1)
+        seen = (belief.sum(-1) @ gain) * self.q - (slope @ gain) * self.w * self.hoped
+        return (seen + slope.sum(1, keepdim=True) * self.hoped) @ self.basis.T
 
     def at(self, target: int, some: Tensor, scale: float | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of the chosen ratios and strengths: means and variances of the coordinates, √(γ's part), noise variance."""
