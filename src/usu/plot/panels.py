@@ -85,6 +85,9 @@ def scale_of(fields: Sequence[NDArray], *, quantile: float = QUANTILE, colormap:
     """One scale for all of these maps, in the unit they have.
 
     It ends at the ``quantile`` of their values taken together, and has two signs only where one of them means both.
+
+    >>> scale_of([np.array([[0.0, 2.0]])], quantile=1).high
+    2.0
     """
     check.real_number("quantile", quantile, least=0, most=1)
     signed = any(_two_signs(field) for field in fields)
