@@ -1,15 +1,17 @@
-"""``python -m benchmarks [NAME ...]``: operator, pipeline, imports, command, metrics, page, evaluation; or all."""
+"""``python -m benchmarks [NAME ...]``: those of these names, or all."""
 
 import sys
 
-from benchmarks import command, evaluation, imports, metrics, operator, page, pipeline
+from benchmarks import batches, command, evaluation, imports, metrics, operator, page, pipeline, shared
 
 BENCHMARKS = {
     "operator": operator.main,
     "pipeline": pipeline.main,
+    "batches": batches.main,
     "imports": imports.main,
     "command": command.main,
     "metrics": metrics.main,
+    "shared": shared.main,
     "page": page.main,
     "evaluation": evaluation.main,
 }

@@ -49,6 +49,9 @@ def _mathml(self: Any, node: Any, block: bool) -> None:
     raise nodes.SkipNode
 
 
+_comments: dict[str, list[str]] = {}
+
+
 def _plain(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings write |x| and A* and mean it: outside of code these are signs, not markup."""
     example = False
@@ -58,6 +61,13 @@ def _plain(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[s
             parts = line.split("``")
             parts[::2] = [part.replace("|", r"\|").replace("*", r"\*") for part in parts[::2]]
             lines[place] = "``".join(parts)
+    if what == "attribute":
+        _comments[name] = [*lines]
+
+
+def _kept(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """The comment of an attribute as it is: napoleon takes the words before a colon for its type."""
+    lines[:] = _comments.pop(name, lines)
 
 
 def _named(app: Any, doctree: Any) -> None:
@@ -72,6 +82,7 @@ def setup(app: Any) -> None:
     """Sphinx calls it."""
     app.connect("doctree-read", _named)
     app.connect("autodoc-process-docstring", _plain, priority=100)  # before napoleon
+    app.connect("autodoc-process-docstring", _kept, priority=900)  # after it
     app.add_html_math_renderer(
         "mathml",
         inline_renderers=(lambda self, node: _mathml(self, node, False), None),

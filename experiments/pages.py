@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 #: A verdict beside a number.
 MARKS = {"better": "+", "worse": "-", "undecided": ""}
@@ -13,6 +13,16 @@ def markdown(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table with these heads."""
     first = [*heads]
     return "\n".join([_line(first), "|---" * len(first) + "|", *map(_line, rows)])
+
+
+def once(rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    """The first cell only where it is another than above."""
+    found: list[list[str]] = []
+    above = None
+    for row in rows:
+        found.append(["" if row[0] == above else row[0], *row[1:]])
+        above = row[0]
+    return found
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -31,6 +31,7 @@ def parts(results: Path) -> dict[str, str]:
 
     taken = said("explain", "300 evaluations").removesuffix(" s")
     ratios = [said("fast over own Grad-CAM", f"layer {how}") for how in ("found", "named")]
+    whole = [said("command over import torch and bare passes", engine) for engine in ("torch", "auto")]
     return {
         "seconds": f"On two cores 300 evaluations of EfficientNet-Lite0 take {taken} seconds.",
         "fast seconds": prose(
@@ -39,6 +40,23 @@ def parts(results: Path) -> dict[str, str]:
             f"It takes {said('fast over pytorch-grad-cam', 'layer named')} as long as pytorch-grad-cam's own Grad-CAM "
             "of a named layer."
         ),
+        "command": prose(
+            f"On two busy cores `usu explain cat.jpg` took {whole[0]} as long as `import torch` and the bare passes "
+            "together: the rest is less than the machine's noise. With `--engine auto`, whose passes are several times "
+            f"shorter, it took {whole[1]} as long, because drawing and imports show. `usu --help` took "
+            f"{said('help over import torch', '')} as long as `import torch`."
+        ),
+        "chunks": prose(
+            "Pictures of a batch are asked about one after the other. To fill one chunk from several of them would "
+            "save nothing on a CPU: a small picture takes least in chunks of about 60, which one picture fills, and in "
+            f"chunks of 240 {said('chunks of 240 over chunks of 60', '28 x 28 to 64 x 64')} as long."
+        ),
+        "shared work": prose(
+            "All metrics of one photograph for eight upsamplers pass "
+            f"{said('pictures passed over those that differ', 'eight upsamplers, all metrics')} as many pictures as "
+            "differ."
+        ),
+        "reuse": _reuse(results / "reuse.csv"),
         "page": _list(rows, "page"),
         "slider": markdown(
             ["a new picture", *BUDGETS, "wanted"], (moved("slider in the browser", side) for side in WANTED)
@@ -50,3 +68,15 @@ def parts(results: Path) -> dict[str, str]:
 def _list(rows: dict[tuple[str, str], dict[str, str]], what: str) -> str:
     own = [(case, row) for (own, case), row in rows.items() if own == what]
     return markdown([what, "figure"], ([case, f"{row['from']} {row['unit']}".strip()] for case, row in own))
+
+
+def _reuse(path: Path) -> str:
+    """Of all multiply-adds, those that are known; nothing where nobody counted."""
+    if not path.is_file():
+        return ""
+    with path.open(encoding="utf-8", newline="") as file:
+        own = [row for row in csv.DictReader(file) if row["outputs"] == "all"]
+    return markdown(
+        ["network", "masks", "known at most"],
+        ([row["network"], row["masks"], f"{float(row['known']):.0%}".replace("%", " %")] for row in own),
+    )

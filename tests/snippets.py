@@ -16,6 +16,7 @@ HERE = (
     "docs/infidelity.md",
     "docs/presets.md",
     "docs/reference/explain.md",
+    "docs/reference/figures.md",
     "docs/reference/measuring.md",
     "docs/reference/operator.md",
     "docs/reference/sources.md",

@@ -35,8 +35,8 @@ SETTINGS: dict[str, Settings] = {
     "kernel SHAP": replace(PRESETS["soft"], fit="kernel_shap", scale="range", evaluations=300, **_ALONE),
 }
 NETWORKS = {
-    "embedded": ("imagenet", "EfficientNet-Lite0, ImageNet"),
-    "resnet50": ("imagenet", "ResNet-50, ImageNet"),
+    "embedded": ("imagenet", "EfficientNet-Lite0"),
+    "resnet50": ("imagenet", "ResNet-50"),
     "vgg16_cifar10": ("cifar10-exact", "VGG-16, CIFAR-10"),
     "vit_s14_cifar10": ("cifar10-exact", "ViT-S/14, CIFAR-10"),
 }

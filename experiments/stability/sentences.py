@@ -24,7 +24,7 @@ from experiments.stability.tables import (
 #: What was aimed at: the correlation of two seeds, and that of predicted and achieved stability over pictures.
 AIMED, AIMED_KNOWN = 0.95, 0.8
 #: The networks that pictures of full size were measured on, and the steps that such a network should have.
-FULL = {"embedded": "EfficientNet-Lite0", "resnet50": "ResNet-50"}
+FULL = {name: NETWORKS[name][1] for name in ("embedded", "resnet50")}
 WANTED = {
     "seeds": "two seeds", "long": "long runs and `auto`", "curve": "other numbers of evaluations",
     "moved": "moved pictures", "rivals": "other methods", "choices": "fills and segmenters", "outlines": "outlines",

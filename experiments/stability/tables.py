@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from experiments.pages import markdown
+from experiments.pages import markdown, once
 from experiments.stability.cases import NETWORKS, column
 from experiments.stability.steps import BUDGETS, FEW, LONG, REPEATS
 
@@ -114,7 +114,7 @@ def _presets(every: Mapping[str, Rows]) -> str:
             correlation = mean(rows, f"{name} pearson", 2)
             lines.append([title, name, shown, *cells[:2], correlation, *cells[2:]])
     return markdown(("network", "preset", "n", "IoU", "before", "correlation", "mean fill", "before", "noise fill",
-                     "before"), lines)  # fmt: skip
+                     "before"), once(lines))  # fmt: skip
 
 
 def _all_presets(every: Mapping[str, Rows]) -> str:
@@ -124,14 +124,14 @@ def _all_presets(every: Mapping[str, Rows]) -> str:
             cells = [mean(rows, f"{name} {head}") for head in ("iou", "pearson", *PAID)]
             lines.append([title, name, str(len(column(rows, f"{name} iou"))), *cells])
     return markdown(("network", "preset", "n", "IoU", "Pearson", "ins-del mean", "ins-del noise", "half mean",
-                     "half noise"), lines)  # fmt: skip
+                     "half noise"), once(lines))  # fmt: skip
 
 
 def _paid(every: Mapping[str, Rows]) -> str:
-    return markdown(("network", "preset", "metric", "n", "shift", "p", "p (Holm)"), [
+    return markdown(("network", "preset", "metric", "n", "shift", "p", "p (Holm)"), once(
         [title, name, metric, str(one.n), f"{one.shift:+.3f}", told(one.p), told(p)]
         for (title, name, metric), (one, p) in changes(every).items()
-    ])  # fmt: skip
+    ))  # fmt: skip
 
 
 def _known(every: Mapping[str, Rows], *, whole: bool = False) -> str:
@@ -148,7 +148,7 @@ def _known(every: Mapping[str, Rows], *, whole: bool = False) -> str:
                 mean(long, f"{name} covered"), str(len(column(long, f"{name} covered")) or "not run"),
             ])  # fmt: skip
     return markdown(("network", "preset", "n", "other seeds", "predicted", "achieved", "correlation",
-                     f"IoU with {LONG:,}", "90 % intervals hold", f"n ({LONG:,})"), lines)  # fmt: skip
+                     f"IoU with {LONG:,}", "90 % intervals hold", f"n ({LONG:,})"), once(lines))  # fmt: skip
 
 
 def judged(every: Mapping[str, Rows], *, whole: bool = False) -> dict[str, tuple[Rows, int]]:
@@ -171,7 +171,7 @@ def _auto(every: Mapping[str, Rows], *, whole: bool = False) -> str:
             spent = f"{column(rows, f'{name} auto evaluations').mean():.0f}"
             lines.append([title, name, str(len(rows)), spent, *(mean(rows, f"{name} {h}") for h in heads), str(short)])
     return markdown(("network", "preset", "n", "evaluations", "predicted", "achieved", "Pearson", "short, and say so"),
-                    lines)  # fmt: skip
+                    once(lines))  # fmt: skip
 
 
 def _curve(every: Mapping[str, Rows]) -> str:
@@ -181,7 +181,7 @@ def _curve(every: Mapping[str, Rows]) -> str:
             for head in ("iou", "predicted", "pearson"):
                 cells = [mean(rows, f"{name}@{budget} {head}") for budget in BUDGETS]
                 lines.append([title, name, {"iou": "IoU", "pearson": "Pearson"}.get(head, head), *cells])
-    return markdown(("network", "preset", "", *map(str, BUDGETS)), lines)
+    return markdown(("network", "preset", "", *map(str, BUDGETS)), once(lines))
 
 
 def _few(every: Mapping[str, Rows], metric: str) -> str:
@@ -194,7 +194,7 @@ def _few(every: Mapping[str, Rows], metric: str) -> str:
                 cells.append(f"{found.other:.3f} ({told(found.p)})")
             lines.append([title, str(budget), str(len(rows)), *cells])
     return markdown(
-        ("network", "evaluations", "n", "`soft`", "scores alone (p)", "kernel SHAP (p)", "shapiq (p)"), lines
+        ("network", "evaluations", "n", "`soft`", "scores alone (p)", "kernel SHAP (p)", "shapiq (p)"), once(lines)
     )
 
 
@@ -204,7 +204,7 @@ def _moved(every: Mapping[str, Rows]) -> str:
         for name in ("fast", "soft", "cell"):
             cells = [mean(rows, f"{name} {way} {head}") for way in ("jpeg", "shift") for head in ("iou", "pearson")]
             lines.append([title, name, str(len(rows)), *cells])
-    return markdown(("network", "preset", "n", "JPEG 95: IoU", "Pearson", "one pixel: IoU", "Pearson"), lines)
+    return markdown(("network", "preset", "n", "JPEG 95: IoU", "Pearson", "one pixel: IoU", "Pearson"), once(lines))
 
 
 def rivalry(every: Mapping[str, Rows]) -> dict[tuple[str, str, str], tuple[Against, float | None]]:
@@ -228,7 +228,7 @@ def _rivals(every: Mapping[str, Rows]) -> str:
             cells += [f"{found.one:.3f}", f"{found.other:.3f}", told(p)]
         lines.append([title, other, str(found.n), *cells])
     return markdown(("network", "rival", "n", "mean fill: `soft`", "rival", "p (Holm)", "noise fill: `soft`", "rival",
-                     "p (Holm)"), lines)  # fmt: skip
+                     "p (Holm)"), once(lines))  # fmt: skip
 
 
 def _choices(every: Mapping[str, Rows]) -> str:
@@ -246,7 +246,7 @@ def _choices(every: Mapping[str, Rows]) -> str:
         for name, told in names.items():
             if len(found := column(rows, f"{name} iou")):
                 lines.append([title, *told, str(len(found)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")])
-    return markdown(("network", "this", "against", "n", "IoU", "Pearson"), lines)
+    return markdown(("network", "this", "against", "n", "IoU", "Pearson"), once(lines))
 
 
 def _fills(every: Mapping[str, Rows]) -> str:
@@ -254,12 +254,12 @@ def _fills(every: Mapping[str, Rows]) -> str:
     lines = []
     for title, rows in steps(every, "choices", whole=False):
         for fill in ("blur", "mean", "noise", "drawn"):
-            cells = [mean(rows, f"fill {fill} {metric}") for metric in PAID]
-            if any(cells):
-                ps = [f"{against(rows, f'fill {fill} {metric}', f'fill blur {metric}')[2]:.2g}" for metric in PAID[:2]]
-                lines.append([title, fill, str(len(rows)), *cells, *(("", "") if fill == "blur" else ps)])
+            if len(found := column(rows, f"fill {fill} {PAID[0]}")):
+                cells = [mean(rows, f"fill {fill} {metric}") for metric in PAID]
+                ps = [told(against(rows, f"fill {fill} {metric}", f"fill blur {metric}").p) for metric in PAID[:2]]
+                lines.append([title, fill, str(len(found)), *cells, *(("", "") if fill == "blur" else ps)])
     return markdown(("network", "fill of the groups", "n", "ins-del mean", "ins-del noise", "half mean", "half noise",
-                     "p to blur (mean)", "p (noise)"), lines)  # fmt: skip
+                     "p to blur (mean)", "p (noise)"), once(lines))  # fmt: skip
 
 
 def _outlines(every: Mapping[str, Rows]) -> str:
@@ -268,8 +268,8 @@ def _outlines(every: Mapping[str, Rows]) -> str:
         for name in ("bilinear", "guided", "fast", "soft", "cell"):
             found = against(rows, f"{name} auroc", "bilinear auroc")
             tail = ("", "") if name == "bilinear" else (f"{found.shift:+.3f}", told(found.p))
-            lines.append([title.replace("ImageNet", "pets"), name, str(found.n), f"{found.one:.3f}", *tail])
-    return markdown(("network", "upsampler", "n", "AUROC", "shift to bilinear", "p"), lines)
+            lines.append([f"{title}, pets", name, str(found.n), f"{found.one:.3f}", *tail])
+    return markdown(("network", "upsampler", "n", "AUROC", "shift to bilinear", "p"), once(lines))
 
 
 def _fast(every: Mapping[str, Rows]) -> str:
@@ -279,4 +279,4 @@ def _fast(every: Mapping[str, Rows]) -> str:
             one = against(rows, f"fast {metric}", f"bilinear {metric}")
             lines.append([title, metric, str(one.n), f"{one.other:.3f}", f"{one.one:.3f}", f"{one.shift:+.3f}",
                           told(one.p)])  # fmt: skip
-    return markdown(("network", "metric", "n", "bilinear", "`fast`", "shift", "p"), lines)
+    return markdown(("network", "metric", "n", "bilinear", "`fast`", "shift", "p"), once(lines))

@@ -173,7 +173,7 @@ def pictured(image: Any, known: Known) -> Pictured:
             "processor of transformers, a usu.models.Preparation or a function of pixels; or hand in a tensor."
         )
     tensor, geometry = known.prepare(found.pixels)
-    return Pictured(tensor, seen(found.unit, geometry), found.unit, geometry)
+    return Pictured(tensor, seen(found.pixels, geometry), found.unit, geometry)
 
 
 def each_of(images: Any, model: object = None) -> tuple[Iterator[Any], int]:

@@ -68,8 +68,27 @@ def most_helpful() -> bool:
 
 def fills_differ() -> bool:
     """A fill changes more than a seed does."""
-    name = "choices-embedded" if step("choices-embedded") else "choices-embedded_before"
-    return max(mean(name, f"fill {fill} iou") for fill in ("mean", "noise")) < mean(name, "seed iou")
+    return most_alike("fill mean", "fill noise") < mean("choices-embedded", "fill blur seed iou")
+
+
+def most_alike(*pairs: str) -> float:
+    return max(mean("choices-embedded", f"{pair} iou") for pair in pairs)
+
+
+def drawn_agrees() -> bool:
+    """A fill drawn by lot is nearer to each fill than they are to each other; and less stable."""
+    apart = most_alike("fill mean", "fill noise", "mean-noise")
+    near = min(
+        mean("choices-embedded", f"{pair} iou") for pair in ("fill drawn", "drawn-fill mean", "drawn-fill noise")
+    )
+    return near > apart and most_alike("fill drawn seed") < most_alike("fill blur seed")
+
+
+def no_fill_is_more_faithful() -> bool:
+    """Than blur, decided under both judges."""
+    tests = [[against(step("choices-embedded"), f"fill {fill} {metric}", f"fill blur {metric}") for metric in PAID[:2]]
+             for fill in ("mean", "noise", "drawn")]  # fmt: skip
+    return not any(all(one.shift > 0 and one.p is not None and one.p < LEVEL for one in both) for both in tests)
 
 
 def moved_more_than_seeds() -> bool:
@@ -98,6 +117,8 @@ CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
         "curve-embedded", "soft@30 insertion-deletion noise") > mean(
         "curve-embedded", "scores alone@30 insertion-deletion noise")),
     ("docs/stability.md", "What the fill changes is no noise", fills_differ),
+    ("docs/stability.md", "agrees with each fill better than they agree with each other", drawn_agrees),
+    ("docs/stability.md", "no fill is more faithful under both judges", no_fill_is_more_faithful),
     ("docs/stability.md", "what it loses is the network's own share", moved_more_than_seeds),
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import inspect
 import re
 from collections.abc import Iterable
@@ -40,12 +41,26 @@ def test_the_readme_is_read_in_five_minutes() -> None:
     assert "pip install 'usu-xai[demo]'" in text
 
 
+def long_lines(text: str) -> list[str]:
+    """Tables, commands (code without a language) and what cannot be broken apart."""
+    found, inside = [], None
+    for line in text.splitlines():
+        if line.startswith("```"):
+            inside = line[3:] if inside is None else None
+        elif inside != "" and len(line) > 120 and line[:1] not in "|<" and " " in line.strip():
+            found.append(line)
+    return found
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_are_short(name: str) -> None:
-    """Tables and commands apart."""
-    text = re.sub(r"```\n.*?```", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
-    lines = text.splitlines()
-    assert [line for line in lines if len(line) > 120 and line[:1] not in "|<" and " " in line.strip()] == []
+    assert long_lines((ROOT / name).read_text(encoding="utf-8")) == []
+
+
+def test_a_long_line_is_seen() -> None:
+    """Between blocks of code, too."""
+    long = "word " * 30
+    assert long_lines(f"```\n{long}\n```\n{long}\n```python\n{long}\n```\n| {long}") == [long, long]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -192,6 +207,29 @@ def test_every_public_name_has_an_entry_and_an_example() -> None:
             thing = getattr(usu, name)
             if not inspect.ismodule(thing):
                 assert ">>>" in (inspect.getdoc(thing) or "") or f"usu.{name}" in shown, f"{name} has no example"
+
+
+#: Types of arguments, and answers of a function: the example is that function's.
+ANSWERS = {
+    "segment": {"Segmenter"}, "score": {"Scores"}, "metrics": {"BlockChanges"}, "upsamplers": {"Upsampler"},
+    "forward": {"Engine", "Link", "Model", "Progress", "Reference"}, "models": {"Geometry", "Loaded"},
+    "stats": {"Comparison", "Difference", "Interval", "Report", "Wilcoxon"}, "plot": {"Panel", "Scale"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("room", ANSWERS)
+def test_what_a_room_exports_has_an_example_that_is_run(room: str) -> None:
+    """In its docstring, that of a method, or on a page: doctests and snippets are all run. Entries: tests/browser."""
+    shown = "\n".join(block for page in NAMES for block in blocks(ROOT / page))
+    module = importlib.import_module(f"usu.{room}")
+    without = set()
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isroutine(thing) or inspect.isclass(thing) or name in ANSWERS[room]:
+            texts = [thing, *vars(thing).values()] if inspect.isclass(thing) else [thing]
+            if not any(">>>" in (getattr(text, "__doc__", None) or "") for text in texts):
+                without |= set() if re.search(rf"\b{name}\b", shown) else {name}
+    assert without == ANSWERS[room]
 
 
 def test_every_snippet_is_run_by_some_test() -> None:

@@ -90,10 +90,53 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 
 def test_the_conda_recipe_needs_what_the_package_needs() -> None:
-    recipe_text = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    """No more and no less, and the same Python."""
+    text = (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8")
+    run = text.partition("  run:\n")[2].partition("tests:")[0]
+    needs = {f"python {PROJECT['requires-python']}"}
     for requirement in map(Requirement, PROJECT["dependencies"]):
         name = {"torch": "pytorch"}.get(requirement.name, requirement.name.lower())
-        assert f"- {name} {requirement.specifier}\n" in recipe_text
+        needs.add(f"{name} {requirement.specifier}")
+    assert set(re.findall(r"- (.+)", run)) == needs
+
+
+def missing(workflow: Mapping[str, Any], makefile: str) -> Iterator[str]:
+    """What the commands of a workflow name and the project does not have."""
+    for name, job in workflow["jobs"].items():
+        if not {"runs-on", "steps"} <= set(job):
+            yield f"{name}: no runs-on or no steps"
+        for step in job.get("steps", ()):
+            if "uses" in step and "@" not in step["uses"]:
+                yield f"{name}: {step['uses']} without a version"
+            command = step.get("run", "")
+            if "uses" not in step and not command:
+                yield f"{name}: a step that does nothing"
+            yield from (f"make {t}" for t in re.findall(r"\bmake ([\w-]+)", command) if f"\n{t}:" not in makefile)
+            named = re.findall(r"(?:^|\s)((?:\.ci|tests|docs|experiments)/[\w./-]+)|(\w+\.(?:toml|md|txt))", command)
+            yield from (path for pair in named for path in pair if path and not (ROOT / path).exists())
+            asked = {extra for group in re.findall(r"\.\[([\w,-]+)\]", command) for extra in group.split(",")}
+            yield from (f"extra {extra}" for extra in asked - set(EXTRAS))
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda file: file.name)
+def test_workflows_name_what_exists(file: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    told = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if "jobs" in told:
+        assert list(missing(told, (ROOT / "Makefile").read_text(encoding="utf-8"))) == []
+
+
+def test_a_workflow_that_names_nothing_is_seen() -> None:
+    steps = [
+        {"run": "make tset"},
+        {"run": "bash .ci/rnu"},
+        {"uses": "actions/checkout"},
+        {"run": "pip install '.[bnech]'"},
+    ]
+    found = list(
+        missing({"jobs": {"one": {"runs-on": "x", "steps": [*steps, {"run": "pytest tests/unti"}]}}}, "\ntest:")
+    )
+    assert found == ["make tset", ".ci/rnu", "one: actions/checkout without a version", "extra bnech", "tests/unti"]
 
 
 def test_required_packages_are_the_few_that_were_agreed() -> None:

@@ -36,7 +36,6 @@ TRACED = {
         "insertion and deletion have 8 steps": STEPS,
         "a grid of 4 x 4": ("experiments/benchmark/main.toml", '"irof@4"'),
         "monotonicity have 8 steps": ("experiments/benchmark/main.toml", '"monotonicity@8", "pixel-flipping@8"'),
-        "compactness 20": ("src/usu/settings.py", "compactness=20.0"),
     },
     "docs/evaluation.md": {
         "the 5 % highest": ("src/usu/bench", "_TOP, _SMALL = 0.05"),

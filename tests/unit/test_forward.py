@@ -382,3 +382,15 @@ def test_an_engine_is_a_value(net):
     assert isinstance(ask, Engine)
     with pytest.raises(AttributeError):
         ask.target = (2,)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("side", "most"), [(8, 64), (32, 64), (64, 49), (224, 4), (2000, 1)])
+def test_chunks_are_as_large_as_is_quickest_on_a_cpu(side, most):
+    sizes, image = [], torch.zeros(3, side, side)
+
+    def build(rows):
+        sizes.append(rows.stop - rows.start)
+        return image.expand(sizes[-1], *image.shape)
+
+    engine(lambda batch: torch.zeros(len(batch), 1), 0).evaluate(image, 130, build)
+    assert max(sizes) == most

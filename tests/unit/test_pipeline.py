@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, replace
 
@@ -191,7 +192,7 @@ def test_progress_is_told():
 
 def test_what_follows_the_passes_has_one_thread_and_the_passes_have_theirs(monkeypatch):
     threads = {"passes": set(), "fits": set()}
-    plain = posterior._fit
+    plain = posterior._believed
 
     def model(batch: Tensor) -> Tensor:
         threads["passes"].add(torch.get_num_threads())
@@ -201,7 +202,7 @@ def test_what_follows_the_passes_has_one_thread_and_the_passes_have_theirs(monke
         threads["fits"].add(torch.get_num_threads())
         return plain(*given, **options)
 
-    monkeypatch.setattr(posterior, "_fit", noted)
+    monkeypatch.setattr(posterior, "_believed", noted)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -480,6 +481,20 @@ def test_several_targets_are_read_from_the_same_passes(net, scoring):
     assert shared.pixel_map.shape == (2, 16, 16)
     assert torch.allclose(shared.pixel_map[0], one.pixel_map, rtol=0, atol=1e-9)
     assert not torch.allclose(shared.pixel_map[1], one.pixel_map, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("coarse", [COARSE, torch.stack([COARSE, COARSE.T, COARSE.flip(0)])])
+def test_several_targets_are_the_same_made_a_few_at_a_time(net, coarse, monkeypatch):
+    def made():
+        return upsample(coarse, IMAGE, net, [0, 1, 2], preset=chosen("soft", parts=6), evaluations=12)
+
+    whole = made()
+    monkeypatch.setattr("usu.pipeline.halves._AT_ONCE", 1)
+    monkeypatch.setattr(sys.modules["usu.operator.interpolate"], "_AT_ONCE", 1)
+    parts = made()
+    for name in ("pixel_map", "scores", "stderr"):
+        torch.testing.assert_close(getattr(parts, name), getattr(whole, name), rtol=1e-12, atol=1e-14)
+    assert parts.stability == pytest.approx(whole.stability)
 
 
 def test_a_callable_target_is_asked_about_the_raw_output():

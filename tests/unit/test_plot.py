@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import usu
-from usu.plot import ONE_SIGN, TWO_SIGNS, Panel, Scale, comparison, figure, overlay, scale_of, shares
+from usu.plot import ONE_SIGN, TWO_SIGNS, Panel, Scale, comparison, figure, overlay, panels, scale_of, shares
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,15 @@ def test_overlay_hides_more_where_the_map_is_stronger_and_dims_what_was_not_seen
     assert (drawn[1, 0] == round(255 * 0.7 * 0.5)).all()
     weak = overlay(picture, field, opacity=0.1).astype(float)
     assert np.abs(weak[0, -1] - 127.5).sum() < far[-1] / 4
+
+
+def test_overlay_is_the_same_a_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = np.random.default_rng(0)
+    picture, field = dice.random((7, 5, 3)), dice.random((7, 5))
+    field[2, 1] = np.nan
+    whole = overlay(picture, field)
+    monkeypatch.setattr(panels, "_AT_ONCE", 10)
+    np.testing.assert_array_equal(overlay(picture, field), whole)
 
 
 def test_overlay_takes_another_colour_map_and_refuses_nonsense() -> None:

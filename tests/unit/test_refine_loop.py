@@ -116,6 +116,18 @@ def test_what_is_affordable_goes_to_the_most_heterogeneous_segments(extra: int) 
     assert strength[split].min() >= strength[whole].max()
 
 
+@pytest.mark.parametrize("most", [16, 17, 25, 40])
+def test_a_level_has_at_most_so_many_segments_and_the_most_heterogeneous_are_split(most: int) -> None:
+    result = refine.refine(Effects(), quarter, FIRST, refining(depth=9, threshold=0.01, tolerance=0), most=most)
+    assert all(int(labels.max()) < most for labels in result.segments)
+    assert result.stop_reason is StopReason.SEGMENTS
+    assert len(result.fields) > (most > 18)
+    if len(result.fields) > 1:
+        strength = refine.strengths(refine.heterogeneity(result.fields[0]), FIRST).numpy()
+        split = np.flatnonzero(np.bincount(segment.parents(result.segments[1], FIRST)) > 1)
+        assert strength[split].min() >= strength[np.setdiff1d(np.arange(16), split)].max()
+
+
 def test_scoring_at_a_fixed_price() -> None:
     """Three rounds are paid for, whatever the number of segments."""
     effects = Effects()

@@ -45,6 +45,13 @@ class undisturbed:  # noqa: N801 (a context manager, called like a function)
 
     The flags are set one by one: `Module.train` may be overridden to do more than set a flag, such as merge weights.
     Ctrl-C may come at any moment: it is raised where the model can still be put right. What is no module is left alone.
+
+    >>> net = nn.Dropout().train()
+    >>> with undisturbed(net):
+    ...     net.training
+    False
+    >>> net.training
+    True
     """
 
     def __init__(self, model: object) -> None:

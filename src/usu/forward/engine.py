@@ -35,6 +35,9 @@ RUNTIMES: tuple[RuntimeName, ...] = ("torch", "onnx", "compile", "auto")
 #: Numbers in a default chunk, as pictures of 3 x 224 x 224. Measured with EfficientNet-Lite0 on a CPU: 26 ms a
 #: picture in chunks of 1 to 4, 37 in chunks of 8, 47 in chunks of 16, whose activations are allocated anew each time.
 _CPU_PICTURES, _GPU_PICTURES, _NUMBERS = 4, 64, 3 * 224 * 224
+#: Of the smallest pictures. In chunks of 240, those of 32 x 32 took 1.6 times as long as in chunks of 60, those of
+#: 28 x 28 twice as long (``python -m benchmarks batches``).
+_CPU_LIMIT, _GPU_LIMIT = 64, 256
 #: Activations alive at once in a common network, as multiples of its input; only a first guess, halved when wrong.
 _ACTIVATIONS = 64
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "failed to allocate memory")
@@ -268,11 +271,11 @@ def _session(model: Model) -> OnnxModel | None:
 
 
 def _default_chunk(image: Tensor, device: torch.device | None) -> int:
-    most = _CPU_PICTURES
+    most, limit = _CPU_PICTURES, _CPU_LIMIT
     if device is not None and device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        most = min(_GPU_PICTURES, int(free / 2 / (4 * _ACTIVATIONS * _NUMBERS)))
-    return max(1, min(256, most * _NUMBERS // image.numel()))
+        most, limit = min(_GPU_PICTURES, int(free / 2 / (4 * _ACTIVATIONS * _NUMBERS))), _GPU_LIMIT
+    return max(1, min(limit, most * _NUMBERS // image.numel()))
 
 
 def _ran_out(error: Exception) -> str | None:

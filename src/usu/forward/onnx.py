@@ -96,6 +96,10 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
     is asked as it is. ``python -m benchmarks pipeline`` times both.
 
     Needs the extra ``onnx``. The result goes wherever a model goes: ``engine(from_onnx("net.onnx"), target=3)``.
+
+    >>> from_onnx("no-such-net.onnx")
+    Traceback (most recent call last):
+    FileNotFoundError: `model` must be an .onnx file; got 'no-such-net.onnx', which is no file.
     """
     workers, path = 1, Path(model).resolve() if isinstance(model, (str, Path)) else None
     if isinstance(model, (str, Path)):

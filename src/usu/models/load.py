@@ -117,7 +117,11 @@ def _embedded(weights: str | None) -> Loaded:
 
 @cache
 def imagenet_classes() -> tuple[str, ...]:
-    """The 1000 ImageNet classes, each with its synonyms: ``"tench, Tinca tinca"``."""
+    """The 1000 ImageNet classes, each with its synonyms.
+
+    >>> imagenet_classes()[0]
+    'tench, Tinca tinca'
+    """
     text = resources.files("usu.models").joinpath("imagenet_classes.txt").read_text(encoding="utf-8")
     return tuple(re.findall("^[^#\n].*", text, re.MULTILINE))
 

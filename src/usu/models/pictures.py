@@ -309,12 +309,12 @@ def place(values: Array, geometry: Geometry, *, size: tuple[int, int] | None = N
 def prepared(picture: Picture, prepare: Prepare) -> tuple[Tensor, Geometry, NDArray]:
     """The model's input, how it sits in the picture, and the same part as a person sees it."""
     tensor, geometry = prepare(picture.pixels)
-    return tensor, geometry, seen(picture.unit, geometry)
+    return tensor, geometry, seen(picture.pixels, geometry)
 
 
-def seen(unit: NDArray, geometry: Geometry) -> NDArray:
-    """The part of a picture (H x W x 3 in [0, 1]) that the model sees, at the size it sees it."""
-    cut = _cut(np.rint(255 * unit).astype(np.uint8), geometry, "bicubic")
+def seen(pixels: NDArray, geometry: Geometry) -> NDArray:
+    """The part of a picture (H x W x 3, bytes or [0, 1]) that the model sees, at the size it sees it, in [0, 1]."""
+    cut = _cut(as_bytes(pixels), geometry, "bicubic")
     return np.asarray(cut.astype(np.float32) / np.float32(255))
 
 

@@ -105,7 +105,8 @@ class Grid:
 
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64."""
-        parts = [self._sums(rows.double()) for _, (rows,) in self._bands(field)]
+        counts = field.dtype == torch.bool
+        parts = [self._sums(rows if counts else rows.double()) for _, (rows,) in self._bands(field)]
         return torch.cat(parts, 1).reshape(len(field), -1)
 
     def peak(self, field: Tensor) -> Tensor:
@@ -258,6 +259,17 @@ def boxes(grid: Sequence[int], lattice: Sequence[int], device: torch.device | No
     for cells, pixels in zip(grid, lattice, strict=True):
         labels = labels[..., None] * cells + interval_of(pixels, cells, labels.device)
     return Labels(labels, prod(grid), tuple(grid))
+
+
+def one_cell(lattice: tuple[int, ...], device: torch.device) -> Partition:
+    """All of a lattice as one cell; of a picture without a label for each pixel.
+
+    >>> one_cell((2, 3), torch.device("cpu")).sizes.tolist()
+    [6]
+    """
+    if len(lattice) == 2:
+        return Grid((1, 1), (lattice[0], lattice[1]), device)
+    return Labels(torch.zeros(lattice, dtype=torch.int64, device=device), 1)
 
 
 def plain_share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition) -> Tensor:

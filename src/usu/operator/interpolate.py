@@ -25,6 +25,8 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 #: Half the width of the Lanczos window, in coarse pixels.
 _LOBES = 3
+#: Pixels that the guided filter works on together.
+_AT_ONCE = 1 << 19
 
 
 def interpolate(coarse: ArrayT, size: Sequence[int], mode: Mode = "bilinear") -> ArrayT:
@@ -153,12 +155,18 @@ def guided(p: Tensor, guide: Tensor, radius: int, eps: float = 1e-3) -> Tensor:
     def mean(field: Tensor) -> Tensor:
         return _box_mean(field, radius, guide.ndim - 1)
 
-    mean_i, mean_p = mean(guide), mean(p)  # (C, *size), (B, *size)
+    mean_i = mean(guide)  # (C, *size)
     variance = mean(guide[:, None] * guide) - mean_i[:, None] * mean_i  # (C, C, *size)
-    covariance = mean(p[:, None] * guide) - mean_p[:, None] * mean_i  # (B, C, *size)
     ridge = variance.movedim((0, 1), (-2, -1)) + eps * torch.eye(len(guide), dtype=guide.dtype, device=guide.device)
-    slope = torch.linalg.solve(ridge, covariance.movedim((0, 1), (-1, -2))).movedim((-1, -2), (0, 1))
-    return (mean(slope) * guide).sum(1) + mean(mean_p - (slope * mean_i).sum(1))
+
+    def filtered(some: Tensor) -> Tensor:
+        mean_p = mean(some)
+        covariance = mean(some[:, None] * guide) - mean_p[:, None] * mean_i  # (B, C, *size)
+        slope = torch.linalg.solve(ridge, covariance.movedim((0, 1), (-1, -2))).movedim((-1, -2), (0, 1))
+        return (mean(slope) * guide).sum(1) + mean(mean_p - (slope * mean_i).sum(1))
+
+    # a few fields at a time: what is made on the way is many times as large as they are
+    return torch.cat([filtered(some) for some in p.split(max(1, _AT_ONCE // p[0].numel()))]) if len(p) else p
 
 
 def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) -> Tensor:

@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 
 from usu import _checks as check
 from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior, at_ceiling, budgeted, checked_budget
-from usu.operator.cells import Labels, Partition, centred, partition_of, plain_share
+from usu.operator.cells import Labels, Partition, centred, one_cell, partition_of, plain_share
 from usu.types import Array, ArrayT
 
 #: exp(-64) is far from the smallest number of single precision, so up to here 1 will do as everybody's maximum.
@@ -216,8 +216,7 @@ class _Problem:
         return logits.masked_fill(~there & enough, -torch.inf).masked_fill(there & ~enough, torch.inf)
 
     def _over_whole_lattice(self, soft: SoftPrior) -> Tensor:
-        everything = Labels(torch.zeros(self.cells.lattice, dtype=torch.int64, device=self.scores.device), 1)
-        whole = replace(self, cells=everything)
+        whole = replace(self, cells=one_cell(self.cells.lattice, self.scores.device))
         result = torch.zeros_like(self.scores)
         spatial = tuple(range(1, self.scores.ndim))
         for sign, (mass, down) in zip((1, -1), self._parts(), strict=False):

@@ -38,6 +38,8 @@ DECADES = 100.0
 #: Maps that are drawn, and the longest side they are drawn at, in 1, 2 and 3 dimensions: the top 5 % of a map do not
 #: need every pixel.
 _DRAWS, _SIDES = 12, (4096, 64, 32)
+#: Pixels of several maps that are made together.
+_AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,7 @@ def scores_of(
     if not unscored:  # a segmenter may be the user's own
         cut_first = settings.segmenter(given.picture, settings.parts)
         first = check.labels("segmenter(...)", cut_first, size=given.size, every=True)
-    refined = refine(scorer, cut, first, settings, scorer.affordable)
+    refined = refine(scorer, cut, first, settings, scorer.affordable, most=scorer.most)
     reason = refined.stop_reason
     if given.empty and not everywhere:
         reason = StopReason.NOTHING_TO_MOVE
@@ -145,9 +147,26 @@ def map_of(
     ``finer``: maps (..., h', w') of finer layers for ``base="layers"``; without any the coarse map stands alone in it.
     A bilinear base needs a grid, so ``cells`` go without it.
     """
+    inner, dims = inner_dims(cells), 2 if cells is None else cells.ndim
+    step = max(1, _AT_ONCE // math.prod(scores.shape[-dims:]))
+    if scores.ndim > dims and len(scores) > step:  # what is made on the way is many times as large as the maps
+
+        def part(maps: Tensor, own: int, rows: slice) -> Tensor:
+            return maps[rows] if maps.ndim - own == scores.ndim - dims else maps
+
+        parts = [slice(start, start + step) for start in range(0, len(scores), step)]
+        return torch.cat(
+            [
+                map_of(
+                    part(coarse, inner, rows), scores[rows], settings, cells=cells,
+                    finer=[part(level, dims, rows) for level in finer],
+                )
+                for rows in parts
+            ]
+        )  # fmt: skip
     base = base_of(coarse, scores, settings, cells=cells, finer=finer)
     return redistribute(
-        with_trace(coarse, settings.trace, inner_dims(cells)), scores, cells=cells,
+        with_trace(coarse, settings.trace, inner), scores, cells=cells,
         temperature=settings.temperature, potential=settings.potential, budget=settings.budget, base=base,
         signed=settings.signed, max_gain=settings.max_gain,
     )  # fmt: skip

@@ -28,6 +28,8 @@ _OVERSHOOT = 0.05
 _RISE = 0.8
 #: What the model did not see.
 _DIMMED = 0.7
+#: Pixels that are coloured together: what is made on the way is a dozen times as large as they are.
+_AT_ONCE = 1 << 20
 #: Text and background.
 _LIGHT, _DARK = ("#000000", "#ffffff"), ("#e8e8e8", "#121212")
 #: Inches: a panel's width, and the text above and below it.
@@ -85,12 +87,16 @@ def scale_of(fields: Sequence[NDArray], *, quantile: float = QUANTILE, colormap:
     """One scale for all of these maps, in the unit they have.
 
     It ends at the ``quantile`` of their values taken together, and has two signs only where one of them means both.
+
+    >>> scale_of([np.array([[0.0, 2.0]])], quantile=1).high
+    2.0
     """
     check.real_number("quantile", quantile, least=0, most=1)
     signed = any(_two_signs(field) for field in fields)
-    values = np.concatenate([np.zeros(0), *(np.abs(f if signed else np.maximum(f, 0)).ravel() for f in fields)])
+    every = [np.abs(f if signed else np.maximum(f, 0)).ravel() for f in fields]
+    values = np.concatenate(every) if every else np.zeros(0)
     values = values[np.isfinite(values)]
-    high = float(np.quantile(values, quantile)) if len(values) else 0.0
+    high = float(np.quantile(values, quantile, overwrite_input=True)) if len(values) else 0.0
     # a map of a few pixels has its quantile at zero
     high = high if high > 0 else float(values.max(initial=0.0)) or 1.0
     return Scale(high, signed, colormap or (TWO_SIGNS if signed else ONE_SIGN))
@@ -128,10 +134,14 @@ def overlay(
     check.real_number("opacity", opacity, least=0, most=1)
     own = shares(field, of)
     scale = scale or scale_of([own], quantile=quantile, colormap=colormap)
-    cover: Any = opacity * scale.strength(own)[..., None] ** _RISE
-    mixed = picture * (1 - cover) + scale.colours(own) * cover
-    seen = np.isfinite(field)[..., None]
-    return np.asarray(np.rint(255 * np.where(seen, mixed, _DIMMED * picture)), dtype=np.uint8)
+    made = np.empty(picture.shape, dtype=np.uint8)
+    step = max(1, _AT_ONCE // field.shape[1])
+    for rows in (slice(start, start + step) for start in range(0, len(field), step)):
+        cover: Any = opacity * scale.strength(own[rows])[..., None] ** _RISE
+        mixed = picture[rows] * (1 - cover) + scale.colours(own[rows]) * cover
+        seen = np.isfinite(field[rows])[..., None]
+        made[rows] = np.rint(255 * np.where(seen, mixed, _DIMMED * picture[rows]))
+    return made
 
 
 @dataclass(frozen=True)

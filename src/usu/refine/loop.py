@@ -27,6 +27,7 @@ class StopReason(str, Enum):
     CONVERGED = "The scores no longer change; a smaller tolerance would refine further."
     DEPTH = "The greatest depth was reached; a greater depth would refine further."
     EVALUATIONS = "The model evaluations are spent; allow more evaluations to refine further."
+    SEGMENTS = "There are as many segments as are scored together; fewer parts or children would refine deeper."
     STABLE = "The expected stability is reached; a higher one would take more evaluations."
     STOPPED = "Stopped before all evaluations were made; this is the map as it stood."
     NOTHING_TO_MOVE = (
@@ -147,6 +148,8 @@ def refine(
     segments: Array,
     settings: Settings,
     affordable: Callable[[], int | None] = lambda: None,
+    *,
+    most: int | None = None,
 ) -> Refined:
     """Scores for a first partition, refined where they change.
 
@@ -160,6 +163,7 @@ def refine(
         settings: of them, those of the refinement, and the scale.
         affordable: how many more segments ``score`` can be asked about; None: no end to it. When they run short the
             most heterogeneous segments come first.
+        most: segments that a level may be refined to; None: no end to it. Here, too, the most heterogeneous come first.
 
     Guarantees: scores in [0, 1]; never more segments than are affordable; label maps nest.
 
@@ -190,6 +194,12 @@ def refine(
         if limit is not None and limit < 2:  # not the two halves of one segment
             reason = StopReason.EVALUATIONS
             break
+        if most is not None:
+            room = most - values[-1].shape[1]
+            if room < 2:
+                reason = StopReason.SEGMENTS
+                break
+            limit = room if limit is None else min(limit, room)
         strength = strengths(h, labels).numpy()
         which = which[np.argsort(-strength[which], kind="stable")]
         finer = split(labels, which, limit)

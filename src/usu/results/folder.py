@@ -156,8 +156,12 @@ def _bytes(unit: NDArray | None) -> NDArray | None:
     """A photograph as the bytes it was made of, where it was made of bytes: a quarter of the disk."""
     if unit is None or unit.dtype != np.float32:
         return unit
-    small = np.rint(255 * unit).astype(np.uint8)
-    return small if np.array_equal(unit_of(small), unit) else unit
+    small = np.empty(unit.shape, dtype=np.uint8)
+    for row, line in enumerate(unit):
+        small[row] = np.rint(255 * line)
+        if not np.array_equal(unit_of(small[row]), line):
+            return unit
+    return small
 
 
 def unit_of(stored: NDArray) -> NDArray:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from usu.operator.cells import side_of
 from usu.operator.interpolate import shrinkage
+from usu.score.coordinates import TINY, Coordinates
 
 #: λ: the variance of the noise over that of an effect, from nearly none to nearly nothing else.
 RATIOS = tuple(10.0 ** (k / 4) for k in range(-6, 13))
@@ -30,7 +32,6 @@ STRENGTHS = (0.0, 1.0, 4.0, 16.0)
 PLACES, COLOURS, OWN = (0.1, 0.3), (0.2,), (0.15, 0.5)
 #: Models believed less than this change nothing.
 _BELIEF = 1e-4
-_TINY = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +52,14 @@ class Posterior:
         """(T, P): the standard deviation of each effect."""
         return self.covariance.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
 
+    @cached_property
+    def _spread(self) -> tuple[Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh(self.covariance)
+        return values, vectors
+
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """(count, T, P): effects that these data allow."""
-        values, vectors = torch.linalg.eigh(self.covariance)
+        values, vectors = self._spread
         normal = torch.randn(count, *self.mean.shape, generator=generator, dtype=torch.float64)
         scaled = normal * values.clamp(min=0).sqrt()
         return self.mean + torch.einsum("tpr,ntr->ntp", vectors, scaled)
@@ -178,7 +184,25 @@ def fit(
     >>> found.mean.round(decimals=6).tolist(), found.noise.round(decimals=6).tolist()
     ([[3.0, 2.0]], [0.0])
     """
-    return _fit(*differences(groups, values), covariances, evidence, ratios, strengths, scale)
+    models, belief = _believed(*differences(groups, values), covariances, evidence, ratios, strengths)
+    mean = _mean(models, belief)
+    targets, parts = mean.shape
+    covariance, noise = torch.zeros(targets, parts, parts).double(), torch.zeros(targets).double()
+    for t in range(targets):
+        for one, weights in zip(models, belief[t], strict=True):
+            some = weights > 0
+            weight, basis = weights[some], one.basis
+            if not len(weight):
+                continue
+            at = one.at(t, some, scale)
+            noise[t] += weight @ at.noise
+            away, open_ = at.centre @ basis.T - mean[t], at.evident @ basis.T
+            covariance[t] += basis * (weight @ at.spread) @ basis.T
+            if one.beyond is not None:
+                away, open_ = away + at.slope[:, None] * one.beyond[t], open_ + at.open[:, None] * one.beyond[t]
+                covariance[t] += weight @ at.scale * (one.covariance - basis @ basis.T)
+            covariance[t] += away.T @ (weight[:, None] * away) + open_.T @ (weight[:, None] * open_)
+    return Posterior(mean, covariance, noise.sqrt(), belief)
 
 
 def repeat(
@@ -208,100 +232,40 @@ def repeat(
     noise = torch.randn(len(design), count, targets, generator=generator, dtype=torch.float64) * posterior.noise
     seen = torch.einsum("mp,ntp->mnt", design, effects) + noise
     hoped = None if evidence is None else evidence.double().expand(targets, parts).repeat(count, 1)
-    found = _fit(design, seen.flatten(1), covariances, hoped, RATIOS, STRENGTHS, None, means_only=True)
-    return found.mean.reshape(count, targets, parts)
+    found = _mean(*_believed(design, seen.flatten(1), covariances, hoped, RATIOS, STRENGTHS))
+    return found.reshape(count, targets, parts)
 
 
-def _fit(
+def _believed(
     design: Tensor,
     seen: Tensor,
     covariances: Tensor | Sequence[Tensor],
     evidence: Tensor | None,
     ratios: Sequence[float],
     strengths: Sequence[float],
-    scale: float | None,
-    *,
-    means_only: bool = False,
-) -> Posterior:
-    rows, parts = design.shape
-    targets = seen.shape[1]
+) -> tuple[list[Coordinates], Tensor]:
+    """A model for each covariance, and how much the data believe them: (T, covariances, ratios, strengths)."""
+    parts, targets = design.shape[1], seen.shape[1]
     hoped = torch.zeros(targets, parts) if evidence is None else evidence.double().expand(targets, parts)
-    hoped = hoped.double() / hoped.double().square().mean(1, keepdim=True).sqrt().clamp(min=_TINY)
-    ratio = torch.tensor(tuple(ratios), dtype=torch.float64).clamp(min=_TINY)
+    hoped = hoped.double() / hoped.double().square().mean(1, keepdim=True).sqrt().clamp(min=TINY)
+    ratio = torch.tensor(tuple(ratios), dtype=torch.float64).clamp(min=TINY)
     rho = torch.tensor(tuple(strengths) if bool(hoped.any()) else (0.0,), dtype=torch.float64)
-    gram, push, power = design.T @ design, design.T @ seen, seen.square().sum(0)
+    push, power = design.T @ seen, seen.square().sum(0)
 
     models = []
     for covariance in covariances:
         unit = covariance.double() / covariance.diagonal().double().mean()
-        models.append(_Model.of(unit, gram, push, power, hoped, ratio, rho, rows))
+        models.append(Coordinates.of(unit, design, push, power, hoped, ratio, rho))
     likelihood = torch.stack([one.likelihood for one in models], 1)  # (T, covariances, ratios, strengths)
     before = -0.5 * ((ratio / (_USUAL * parts)).log() / math.log(_FACTOR)).square()
     belief = (likelihood + before[:, None]).flatten(1).softmax(1)
     belief = belief.where(belief > _BELIEF, 0)
-    belief = (belief / belief.sum(1, keepdim=True)).reshape(likelihood.shape)
-
-    mean, covariance = torch.zeros(targets, parts).double(), torch.zeros(targets, parts, parts).double()
-    noise = torch.zeros(targets).double()
-    for t in range(targets):
-        kept = [(one, belief[t, k]) for k, one in enumerate(models) if bool(belief[t, k].any())]
-        found = [(one.basis, weight[weight > 0], *one.at(t, weight > 0, scale)) for one, weight in kept]
-        for basis, weight, centre, _, _, variance in found:
-            mean[t] += basis @ (weight @ centre)
-            noise[t] += weight @ variance
-        for basis, weight, centre, spread, evident, _ in () if means_only else found:
-            away, open_ = centre @ basis.T - mean[t], evident @ basis.T
-            covariance[t] += basis * (weight @ spread) @ basis.T
-            covariance[t] += away.T @ (weight[:, None] * away) + open_.T @ (weight[:, None] * open_)
-    return Posterior(mean, covariance, noise.sqrt(), belief)
+    return models, (belief / belief.sum(1, keepdim=True)).reshape(likelihood.shape)
 
 
-@dataclass(frozen=True, eq=False)
-class _Model:
-    """One covariance in the coordinates that make it diagonal, for all targets, ratios and strengths."""
-
-    likelihood: Tensor
-    basis: Tensor
-    w: Tensor
-    q: Tensor
-    hoped: Tensor
-    ratio: Tensor
-    share: Tensor
-    slope: Tensor
-    tau: Tensor
-
-    @classmethod
-    def of(
-        cls, covariance: Tensor, gram: Tensor, push: Tensor, power: Tensor, hoped: Tensor, ratio: Tensor, rho: Tensor,
-        rows: int,
-    ) -> _Model:  # fmt: skip
-        lower = torch.linalg.cholesky(covariance)
-        w, vectors = torch.linalg.eigh(lower.T @ gram @ lower)
-        w = w.where(w > w[-1] * len(w) * torch.finfo(w.dtype).eps, 0)
-        basis = lower @ vectors
-        q = (basis.T @ push).T * (w > 0)  # (T, P)
-        b = (vectors.T @ torch.linalg.solve_triangular(lower, hoped.T, upper=False)).T
-        gain = 1 / (w + ratio[:, None])  # (ratios, P)
-        gain = gain * (w > 0)
-        along = torch.einsum("tp,rp->tr", b * q, gain)[..., None]  # hᵀ Σ⁻¹ y, (T, ratios, 1); h = S b
-        within = torch.einsum("tp,rp->tr", w * b.square(), gain)[..., None]
-        share = rho / (1 + rho * within)  # the variance of γ once the data are seen, over τ²
-        rest = (power[:, None] - torch.einsum("tp,rp->tr", q.square(), gain)).clamp(min=0)[..., None]
-        quadratic = (rest / ratio[:, None] - share * along.square()).clamp(min=_TINY)
-        volume = torch.log1p(w / ratio[:, None]).sum(1) + rows * ratio.log()
-        likelihood = -0.5 * (rows * quadratic.log() + volume[:, None] + (1 + rho * within).log())
-        return cls(likelihood, basis, w, q, b, ratio, share, share * along, quadratic / rows)
-
-    def at(self, target: int, some: Tensor, scale: float | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Of the chosen ratios and strengths: means and variances of the coordinates, √(γ's part), noise variance."""
-        which, _ = some.nonzero(as_tuple=True)
-        ratio, gamma = self.ratio[which][:, None], self.slope[target][some][:, None]
-        tau = self.tau[target][some][:, None] if scale is None else torch.full_like(gamma, scale**2)
-        b, seen = self.hoped[target], self.w > 0
-        left = torch.where(seen, ratio / (self.w + ratio), 1.0)  # what the data leave open
-        centre = torch.where(seen, (self.q[target] - gamma * self.w * b) / (self.w + ratio), 0.0) + gamma * b
-        evident = (tau * self.share[target][some][:, None]).sqrt() * left * b
-        return centre, tau * left, evident, (tau * ratio)[:, 0]
+def _mean(models: Sequence[Coordinates], belief: Tensor) -> Tensor:
+    """(T, P): the effects' means."""
+    return torch.stack([one.mean(belief[:, k]) for k, one in enumerate(models)]).sum(0)
 
 
 def tops(maps: Tensor, share: float, generator: torch.Generator) -> Tensor:

@@ -19,6 +19,9 @@ from usu.score.segmented import Scores
 from usu.settings import Settings
 from usu.types import NDArray
 
+#: Segments of a level that is refined further, where scores have a posterior.
+MOST = 2000
+
 
 @dataclass(eq=False)
 class Scorer:
@@ -58,6 +61,8 @@ class Scorer:
         self.cost = int(deletes) + (deletes and settings.mode == "both")
         #: What a round takes besides its segments: the picture with nothing left in it.
         self.extra = int(shapley or (deletes and settings.mode != "delete"))
+        #: Segments that a level may have: a posterior knows how each of them goes with each other one.
+        self.most = MOST if (settings.scoring, settings.fit) == ("sampled", "posterior") else None
         #: Whether effects are differences from the picture as it is.
         self.compares = shapley or (deletes and settings.mode != "keep")
 

@@ -16,7 +16,11 @@ _SLIC = Slic()
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """The user's ``labels`` for the whole picture; inside a region, where they say nothing more, ``inner`` cuts on."""
+    """The user's ``labels`` for the whole picture; inside a region, where they say nothing more, ``inner`` cuts on.
+
+    >>> Given(np.array([[7, 7], [7, 2]]))(np.zeros((2, 2, 3)), 5).tolist()  # whatever parts says
+    [[1, 1], [1, 0]]
+    """
 
     labels: NDArray
     inner: Segmenter = _SLIC

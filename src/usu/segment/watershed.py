@@ -21,6 +21,11 @@ class Watershed:
     ``higra``.
 
     Guarantees: the same picture gives the same segments; connected; at most ``parts``.
+
+    >>> halves = np.zeros((8, 8, 3))
+    >>> halves[:, 4:] = 1
+    >>> len(np.unique(Watershed()(halves, 2)))
+    2
     """
 
     by: Literal["area", "dynamics", "volume"] = "area"

@@ -49,7 +49,13 @@ class Upsampler(Protocol):
 
 @dataclass(frozen=True)
 class Filter:
-    """A function of coarse map and picture as an upsampler; its settings are given with `functools.partial`."""
+    """A function of coarse map and picture as an upsampler; its settings are given with `functools.partial`.
+
+    >>> import numpy as np
+    >>> flat = Filter("flat", lambda coarse, picture: np.full(picture.shape[:2], coarse.mean()))
+    >>> flat(np.array([[1.0, 3.0]]), np.zeros((1, 2, 3))).tolist()
+    [[2.0, 2.0]]
+    """
 
     name: str
     function: Callable[[Any, Array], Any]
@@ -83,6 +89,9 @@ class Redistribution:
     """`usu.redistribute` with its settings; reads only the size of ``picture``.
 
     ``bilinear_base`` takes the bilinear map as base measure. The guarantees follow from the settings.
+
+    >>> "D1" in Redistribution().guarantees, "D1" in Redistribution(budget="iwmr").guarantees
+    (True, False)
     """
 
     name: str = "usu"

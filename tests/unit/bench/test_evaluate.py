@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import time
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +18,7 @@ import usu
 from tests.unit.bench.test_contenders import MODEL
 from usu.bench import PictureFile, Sample, evaluate
 from usu.bench.store import Store
+from usu.forward.fills import filled
 from usu.metrics import METRICS as ALL
 from usu.metrics import Metric, by_name
 from usu.metrics.passes import Measured
@@ -51,6 +53,32 @@ def test_one_row_per_picture_upsampler_and_metric():
         assert row.metric_evaluations == by_name(row.metric).evaluations
         assert row.seconds >= 0
         assert row.metric_seconds >= 0
+
+
+class Counted:
+    """A model that counts how often it is shown each picture."""
+
+    def __init__(self):
+        self.seen = Counter()
+
+    def __call__(self, batch):
+        self.seen.update(one.contiguous().numpy().tobytes() for one in batch)
+        return MODEL(batch)
+
+
+def test_eight_upsamplers_and_all_metrics_take_little_more_than_the_pictures_that_differ():
+    counted = Counted()
+    rivals = ["nearest", "bilinear", "bicubic", "lanczos3", "cell", "soft", "fast", "paper"]
+    table = evaluate(rivals, PICTURES[:1], MODEL, ["all"], layer="2", evaluations=60, forward=counted)
+    assert len(table) == len(rivals) * len(ALL)
+    assert sum(counted.seen.values()) <= 1.2 * len(counted.seen)
+
+
+def test_the_curves_of_all_upsamplers_share_their_ends():
+    counted, image = Counted(), PICTURES[0].image
+    run(PICTURES[:1], RIVALS[:2], ["deletion", "insertion", "insertion-deletion", "deletion:blur"], forward=counted)
+    for end in (image, filled(image, "mean"), filled(image, "blur")):
+        assert counted.seen[end.contiguous().numpy().tobytes()] == 1
 
 
 def by_key(table):
