@@ -74,9 +74,8 @@ class Evidence:
         return float(usu.stats.wilcoxon(first, second).p)
 
 
-def parts(path: Path) -> dict[str, str]:
+def parts(found: Evidence) -> dict[str, str]:
     """What the page shows, by its name there."""
-    found = Evidence(path)
     marks = {1: " +", 0: "", -1: " -"}
 
     def cell(name: str, metric: str) -> str:
@@ -158,14 +157,16 @@ def main() -> None:
 
 
 def with_rise(path: Path, confirmed: Path) -> None:
-    """The rows of RISE added, of pictures that the others have, too."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    heads, pictures = list(rows[0]), {row["picture"] for row in rows}
+    """The rows of RISE added; of the pictures that it has, too: one pet lies outside of its crop."""
     with confirmed.open(encoding="utf-8", newline="") as file:
-        rise = [row for row in csv.DictReader(file) if row["upsampler"] == "rise" and row["picture"] in pictures]
-    with path.open("a", encoding="utf-8", newline="") as file:
-        csv.DictWriter(file, heads, extrasaction="ignore", lineterminator="\n").writerows(rise)
+        rise = [row for row in csv.DictReader(file) if row["upsampler"] == "rise"]
+    pictures = {row["picture"] for row in rise}
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["picture"] in pictures]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows + rise)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,14 @@ from experiments.pages import filled, markdown, prose
 from usu.bench.groups import grouped
 from usu.bench.report import FAITHFUL
 
-#: The name shown, and among the rivals; evaluations; whether every cell keeps its mass.
+#: The name among the rows of evidence; evaluations; whether every cell keeps its mass.
 METHODS = (
-    ("bilinear", "bilinear", "0", "no"),
-    ("guided filter", "guided filter", "0", "no"),
-    ("LayerCAM", "LayerCAM", "0", "no"),
-    ("`fast`", "fast", "0", "no"),
-    ("`soft`", "soft", "300", "no, the total"),
-    ("`cell`", "cell", "300", "**yes**"),
+    ("bilinear", "0", "no"),
+    ("guided", "0", "no"),
+    ("layercam", "0", "no"),
+    ("fast", "0", "no"),
+    ("soft", "300", "no, the total"),
+    ("cell", "300", "**yes**"),
 )
 #: Networks of the benchmark as a person calls them.
 CALLED = {"embedded": "EfficientNet-Lite0", "resnet50": "ResNet-50", "vgg16": "VGG-16"}
@@ -32,32 +32,31 @@ METRIC = "insertion-deletion"
 
 def tables(results: Path) -> dict[str, str]:
     """Every block by its name."""
+    found = evidence.Evidence(results / "evidence.csv")
     return {
         **timings.parts(results),
-        **evidence.parts(results / "evidence.csv"),
-        "readme not reached": _readme_not_reached(results / "stability"),
-        "readme": _readme(results / "stability"),
+        **evidence.parts(found),
+        "readme not reached": _readme_not_reached(found, results / "stability"),
+        "readme": _readme(found, results / "stability"),
         "elsewhere": _elsewhere(),
     }
 
 
-def _readme(stability: Path) -> str:
-    seeds, rivals = (_rows(stability / f"{step}-embedded.csv") for step in ("seeds", "rivals"))
+def _readme(found: evidence.Evidence, stability: Path) -> str:
+    seeds = _rows(stability / "seeds-embedded.csv")
     table = []
-    for shown, name, evaluations, exact in METHODS:
+    for name, evaluations, exact in METHODS:
         stable = f"{_mean(seeds, f'{name} iou'):.2f}" if name in ("soft", "cell") else "deterministic"
-        table.append((shown, f"{_mean(rivals, f'{name} {METRIC} mean'):.2f}", stable, evaluations, exact))
+        table.append((evidence.CALLED[name], f"{found.mean(name, METRIC):.2f}", stable, evaluations, exact))
     return (
-        f"Yes, where it was measured: {len(rivals)} pictures on which nothing was chosen, EfficientNet-Lite0, "
+        f"Yes, where it was measured: {len(found.pictures)} pictures on which nothing was chosen, EfficientNet-Lite0, "
         f"Grad-CAM.\n\n{markdown(HEADS, table)}"
     )
 
 
-def _readme_not_reached(stability: Path) -> str:
+def _readme_not_reached(found: evidence.Evidence, stability: Path) -> str:
     seeds, moved = (_rows(stability / f"{step}-embedded.csv") for step in ("seeds", "moved"))
-    if not (seeds and moved):
-        return ""
-    faithful, stable = (_mean(seeds, f"scores alone {what}") for what in (f"{METRIC} mean", "iou"))
+    faithful, stable = found.mean("scores-alone", METRIC), _mean(seeds, "scores alone iou")
     # of two sets of one size with intersection over union j, the part 2j / (1 + j) is common
     shared = mean(2 * float(row["soft shift iou"]) / (1 + float(row["soft shift iou"])) for row in moved)
     return prose(

@@ -62,11 +62,9 @@ TRACED = {
     "docs/command-line.md": {"130 interrupted": ("src/usu/cli", "130 interrupted")},
     "docs/cost.md": {"at 600 at the latest": COMMON["600 evaluations"]},
     "docs/evidence.md": {
-        "100 pictures": ("docs/appendix/presets-search.md", "100 pictures (53 ImageNet, 47 Oxford-IIIT Pet"),
         "53 of ImageNet, 47 of": ("docs/appendix/presets-search.md", "100 pictures (53 ImageNet, 47 Oxford-IIIT Pet"),
         "392 pictures": ("docs/appendix/first-table.md", "392 pictures, 432 tests."),
-        "150 segments and exactly 300": ("docs/appendix/presets-search.md", "150 segments"),
-        "all 61 tests": ("docs/appendix/presets-search.md", "61 tests"),
+        "about 300 of them": ("src/usu/bench/evaluate.py", "evaluations: int = 300"),
     },
     "docs/how-to/signals-and-volumes.md": {
         "In all 8 signals": ("tests/integrations", "pixel_map, i) for i in beats) == 8"),
