@@ -10,7 +10,7 @@ from typing import Any, Literal
 from usu import _checks as check
 from usu.forward.calls import LINKS, Link, checked_link
 from usu.forward.engine import RUNTIMES, RuntimeName
-from usu.forward.fills import FILLS, Fill, fill_named
+from usu.forward.fills import FILLS, Drop, Fill, fill_named
 from usu.operator.budgets import BUDGETS, Budget, SoftPrior, checked_budget
 from usu.segment.segmenter import Segmenter
 from usu.segment.slic import Slic
@@ -104,6 +104,9 @@ class Settings:
             raise TypeError(f"`potential` must be a function of scores; got {type(self.potential).__name__}.")
         if self.max_gain is not None:
             check.real_number("max_gain", self.max_gain, least=1)
+        if isinstance(self.fill, Drop):
+            check.choice("engine", self.engine, ("torch", "auto"))
+            check.choice("scoring", self.scoring, ("sampled", "delete", "none"))
         if self.base is not None:
             check.choice("base", self.base, ("bilinear", "layers"))
         if self.evaluations == "auto":

@@ -48,6 +48,7 @@ def test_vision_transformers(pytorch_grad_cam, timm):
         "12 attention layers (1, 14, 14)",
         "the rows of the class token, which the target reads (14 x 14 tokens)",
         "(224, 224)",
+        "40 (224, 224)",
     ]
 
 

@@ -98,6 +98,28 @@ class Noise:
         return image.mean(_places(image), keepdim=True) + self.std * spread * drawn
 
 
+@dataclass(frozen=True)
+class Drop:
+    """Nothing takes the place of what is hidden: a vision transformer's tokens of hidden patches are left out.
+
+    For scores of an ``nn.Module`` whose patches have tokens; see `usu.sources.token_drop`. It asks another question
+    than a fill: what the model says without those patches, and not what it says of a picture that looks otherwise
+    there. A patch that is hidden in part shows ``rest`` there.
+
+    >>> Drop().rest
+    'blur'
+    """
+
+    rest: Literal["blur", "mean", "noise"] | float = "blur"
+
+    def __post_init__(self) -> None:
+        fill_named(self.rest)
+
+    def __call__(self, image: Tensor) -> Tensor:
+        """Not of a picture: whoever hides parts of it must know of tokens."""
+        raise ValueError("`fill` must make a picture here; got Drop(), which is for scores of vision transformers.")
+
+
 def _places(image: Tensor) -> tuple[int, ...]:
     return tuple(range(1, image.ndim))
 

@@ -16,6 +16,7 @@ from usu.errors import UsuWarning
 from usu.forward import Engine, Model, Progress, Target
 from usu.forward import engine as engine_of
 from usu.forward.engine import RuntimeName
+from usu.forward.fills import Drop
 from usu.inputs import Input, agree, call_of, model_of
 from usu.pipeline.halves import (
     certainty_of,
@@ -110,6 +111,11 @@ def _one(
     # the scores of a gradient, and no scores at all, have no use for another runtime than torch
     fast = settings.engine if settings.scoring in ("sampled", "delete") and not given.empty else "torch"
     ran_by, note = "torch", ""
+    if isinstance(settings.fill, Drop) and settings.scoring in ("sampled", "delete") and not given.empty:
+        from usu.sources.tokens import token_drop
+
+        fast = "torch"
+        asked = asked.run_by(token_drop(asked.model, given.image))
     if fast != "torch" or not isinstance(asked.model, nn.Module):
         from usu.forward.runtime import runtime
 

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
+from usu.errors import UsuError
 from usu.forward import Engine, Progress
-from usu.forward.fills import Fill, apply, filled, keep_shown
+from usu.forward.fills import Drop, Fill, apply, filled, keep_shown
+from usu.forward.tokens import TokenDrop
 from usu.types import Array
 
 
@@ -44,6 +46,8 @@ class Segmented:
     asked: Tensor
     #: (P,) values to start from: NaN for a segment that was not asked for, else 0.
     start: Tensor
+    #: Whether the model is told by one more channel what is hidden.
+    drops: bool = False
 
     def values(
         self, engine: Engine, count: int, shown: Callable[[slice], Tensor], progress: Progress | None = None
@@ -51,7 +55,9 @@ class Segmented:
         """Values (count, T) of pictures in which only the segments ``shown(rows)``, (n, P) booleans, survive."""
 
         def build(rows: slice) -> Tensor:
-            return apply(self.image, self.filled, keep_shown(shown(rows).to(self.segments.device), self.segments))
+            keep = keep_shown(shown(rows).to(self.segments.device), self.segments)
+            batch = apply(self.image, self.filled, keep)
+            return torch.cat([batch, keep[:, None].to(batch)], 1) if self.drops else batch
 
         return engine.evaluate(self.image, count, build, progress=progress)
 
@@ -68,7 +74,11 @@ class Segmented:
 
 def segmented(engine: Engine, image: Array, segments: Array, fill: Fill, which: Array | None = None) -> Segmented:
     """Everything checked, on the model's device; ``which``: labels or booleans of the segments to evaluate, or all."""
-    placed = engine.place(image)
+    placed, drops = engine.place(image), isinstance(fill, Drop)
+    if isinstance(fill, Drop):
+        fill = fill.rest
+        if not isinstance(engine.model, TokenDrop):
+            raise UsuError("Drop() needs the model that usu.sources.token_drop(model, image) makes.")
     labels = check.labels("segments", segments, size=placed.shape[1:])
     present = torch.bincount(labels.flatten()).cpu() > 0
     wanted = torch.ones_like(present)
@@ -84,4 +94,4 @@ def segmented(engine: Engine, image: Array, segments: Array, fill: Fill, which: 
                 wanted[chosen] = True
     start = torch.zeros(len(present), dtype=torch.float64).masked_fill(~wanted, torch.nan)
     asked = (wanted & present).nonzero().flatten()
-    return Segmented(placed, filled(placed, fill), labels.to(placed.device), len(present), asked, start)
+    return Segmented(placed, filled(placed, fill), labels.to(placed.device), len(present), asked, start, drops)

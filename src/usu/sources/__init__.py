@@ -8,10 +8,11 @@ if TYPE_CHECKING:
     from usu.sources.cams import coarse_map, gradcam, hirescam, layercam
     from usu.sources.coarse import CoarseMap
     from usu.sources.reshape import ReshapeTransform, reshape_transform
+    from usu.sources.tokens import token_drop
 
 __all__ = [
     "LAYER_SOURCES", "SOURCES", "CoarseMap", "ReshapeTransform", "attention_rollout", "coarse_map", "gradcam",
-    "gradient_attention", "hirescam", "layercam", "reshape_transform",
+    "gradient_attention", "hirescam", "layercam", "reshape_transform", "token_drop",
 ]  # fmt: skip
 
 #: Those that look at one layer.
@@ -21,7 +22,7 @@ SOURCES: tuple[str, ...] = (*LAYER_SOURCES, "attention_rollout", "gradient_atten
 #: Names that are not in `cams.py`, by the file they come from; all are loaded when they are first asked for.
 _FROM = {
     "CoarseMap": "coarse", "ReshapeTransform": "reshape", "reshape_transform": "reshape",
-    "attention_rollout": "attention", "gradient_attention": "attention",
+    "attention_rollout": "attention", "gradient_attention": "attention", "token_drop": "tokens",
 }  # fmt: skip
 
 
