@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from statistics import mean
 
-from experiments import timings
+from experiments import costs, timings
 from experiments.pages import filled, markdown, prose
 
 #: The name shown, in the confirmation, and among the rivals; evaluations; whether every cell keeps its mass.
@@ -52,6 +52,7 @@ def tables(results: Path) -> dict[str, str]:
     }
     return {
         **timings.parts(results),
+        **costs.parts(results),
         "readme not reached": _readme_not_reached(results / "stability"),
         "readme": _readme(results, [means[name, METRIC] for _, name, _, _, _ in METHODS]),
         "answer": _answer(means),
