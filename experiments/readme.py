@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from statistics import mean
 
-from experiments import evidence, timings
+from experiments import costs, evidence, timings
 from experiments.benchmark.__main__ import read
 from experiments.benchmark.told import different, models, verdicts
 from experiments.pages import filled, markdown, prose
@@ -35,6 +35,7 @@ def tables(results: Path) -> dict[str, str]:
     found = evidence.Evidence(results / "evidence.csv")
     return {
         **timings.parts(results),
+        **costs.parts(results),
         **evidence.parts(found),
         "readme not reached": _readme_not_reached(found, results / "stability"),
         "readme": _readme(found, results / "stability"),

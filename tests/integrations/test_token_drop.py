@@ -33,7 +33,9 @@ def masked_by_hand(name, model, picture, shown, prefix, monkeypatch):
 
     blocks = model.encoder.layers if "torchvision" in name else None
     if blocks is None:
-        blocks = model.blocks if "timm" in name else getattr(model, model.base_model_prefix).layers
+        body = model if "timm" in name else getattr(model, model.base_model_prefix)
+        body = getattr(body, "encoder", body)
+        blocks = next(getattr(body, own) for own in ("blocks", "layers", "layer") if hasattr(body, own))
     with monkeypatch.context() as patch:
         patch.setattr(functional, "scaled_dot_product_attention", attention)
         if "torchvision" in name:
@@ -139,6 +141,47 @@ class _Broken(nn.Module):
         if not torch.is_grad_enabled():
             raise RuntimeError("only once")
         return x
+
+
+@pytest.mark.parametrize(("pool", "passes"), [("token", 1), ("avg", 1)])
+def test_rows_with_nearly_as_many_tokens_go_together(timm, pool, passes):
+    model = randomised(timm_vit(timm, global_pool=pool))
+    picture, there = torch.randn(3, 32, 32), torch.zeros(2, 1, 32, 32)
+    there[:, :, :16], there[1, :, 16:24, :8] = 1, 1
+    dropping, seen = token_drop(model, picture), []
+    model.register_forward_hook(lambda *_: seen.append(1))
+    with torch.no_grad():
+        dropping(torch.cat([picture.expand(2, -1, -1, -1), there], 1))
+    assert len(seen) == passes
+
+
+def test_a_head_that_averages_norms_of_patches(transformers, monkeypatch):
+    """There is no token that such a mean does not see: rows with other numbers of tokens go apart."""
+    model = randomised(hf(transformers, "Dinov2"))
+    dice = torch.Generator().manual_seed(3)
+    picture, shown = torch.randn(3, 32, 32, generator=dice), torch.rand(5, 4, 4, generator=dice) < 0.5
+    dropping = token_drop(model, picture)
+    with torch.no_grad():
+        there = functional.interpolate(shown[:, None].float(), (32, 32))
+        found = dropping(torch.cat([picture.expand(5, -1, -1, -1), there], 1))
+    for row, keep in zip(found, shown, strict=True):
+        expected = masked_by_hand("hf", model, picture[None], keep, 1, monkeypatch)
+        assert (row - expected[0]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(("name", "works"), [
+    ("vit_small_patch16_dinov3", False), ("beit_base_patch16_224", False), ("vit_base_patch16_siglip_224", True),
+])  # fmt: skip
+def test_positions_inside_blocks_are_refused_and_a_head_that_attends_is_not(timm, name, works):
+    """Rotary positions and biases of positions belong to places in the row of tokens."""
+    model = randomised(
+        timm.create_model(name, pretrained=False, img_size=64, depth=2, embed_dim=48, num_heads=3, num_classes=5)
+    )
+    if works:
+        assert isinstance(token_drop(model, torch.randn(3, 64, 64)), nn.Module)
+    else:
+        with pytest.raises(UsuError, match=r"cannot do without some of its tokens|is not the same as masking"):
+            token_drop(model, torch.randn(3, 64, 64))
 
 
 @pytest.mark.parametrize("name", ["timm swin", "hf swin"])

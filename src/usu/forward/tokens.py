@@ -43,14 +43,19 @@ class TokenDrop(nn.Module):
         super().__init__()
         self.model, self.channels = model, channels
         self._ends = blocks  # the first and the last; in a tuple they are not registered a second time
-        self._grid, self._prefix, self._tokens = grid, prefix, tokens
+        self._grid, self._prefix, self._tokens, self._sizes = grid, prefix, tokens, tokens
 
     def forward(self, pictures: Tensor) -> Any:
         """The model's output; (N, classes) where something may be hidden."""
-        return self.model(pictures) if pictures.shape[1] == self.channels else self._answers(pictures, self._drop)
+        return self.model(pictures) if pictures.shape[1] == self.channels else self._dropped(pictures)
+
+    def _dropped(self, pictures: Tensor) -> Tensor:
+        return self._answers(pictures, self._drop, self._sizes)
 
     def check(self, picture: Tensor) -> None:
-        """Compare with masking for this picture (C, H, W), of which every second patch is hidden. Two passes.
+        """Compare with masking for this picture (C, H, W), of which every second patch is hidden, or fewer.
+
+        Where only rows with equally many tokens give the same (a head that averages norms), rows are kept apart.
 
         Raises:
             UsuError: if the outputs differ, or the model cannot do without some of its tokens.
@@ -59,22 +64,24 @@ class TokenDrop(nn.Module):
         shown = (places // self._grid[1] + places % self._grid[1]) % 2
         there = functional.interpolate(shown[None, None].to(picture), picture.shape[1:])[0]
         more = there.clone()
-        more[:, : picture.shape[1] // self._grid[0]] = 1  # a row of patches: the two have unequally many tokens
+        more[:, : picture.shape[1] // self._grid[0]] = 1  # all of the first row of patches
         batch = torch.stack([torch.cat([picture, there]), torch.cat([picture, more])])
         try:
-            dropped, masked = (self._answers(batch, how, 1) for how in (self._drop, self._mask))
+            masked = self._answers(batch, self._mask, self._tokens)
+            for sizes, later in ((1, _SIZES), (self._tokens, self._tokens)):  # together, and apart
+                dropped = self._answers(batch, self._drop, sizes)
+                off = float((dropped - masked).abs().max() / masked.abs().max())
+                if off <= _TOLERANCE:
+                    self._sizes = later
+                    return
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise UsuError(f"The model cannot do without some of its tokens: {first_line(error)}") from error
-        off = float((dropped - masked).abs().max() / masked.abs().max())
-        if not off <= _TOLERANCE:
-            raise UsuError(
-                f"Leaving out tokens is not the same as masking them in this model's attention: outputs differ by "
-                f"{off:.0e}. It may have windows, or positions inside its blocks."
-            )
+        raise UsuError(
+            f"Leaving out tokens is not the same as masking them in this model's attention: outputs differ by "
+            f"{off:.0e}. It may have windows, or positions inside its blocks."
+        )
 
-    def _answers(
-        self, pictures: Tensor, how: Callable[[Tensor], AbstractContextManager[None]], sizes: int = _SIZES
-    ) -> Tensor:
+    def _answers(self, pictures: Tensor, how: Callable[[Tensor], AbstractContextManager[None]], sizes: int) -> Tensor:
         """Rows with nearly as many tokens go together."""
         colours, there = pictures[:, : self.channels], pictures[:, self.channels :]
         shown = functional.adaptive_max_pool2d(there, self._grid).flatten(1) > 0
@@ -114,24 +121,35 @@ class TokenDrop(nn.Module):
 
     @contextmanager
     def _mask(self, kept: Tensor) -> Iterator[None]:
-        """The same by the other way: all tokens go through the blocks, and the head gets a mean for the hidden ones."""
-        order = torch.arange(self._tokens, device=kept.device).expand_as(kept)
-        with _hooks(self._ends[1].register_forward_hook(self._evened(order, kept))), _Masked(kept):
+        """The same by the other way: all tokens go through the blocks, and the head gets those that are kept."""
+
+        def some(tokens: Any) -> Any:
+            return tokens[kept].reshape(len(kept), -1, tokens.shape[2]) if _are_tokens(tokens, kept) else tokens
+
+        with _hooks(self._ends[1].register_forward_hook(_first(some))), _Masked(kept):
             yield
 
     def _evened(self, order: Tensor, real: Tensor) -> Callable[[nn.Module, Any, Any], Any]:
         """A hook: tokens that are not there are the mean of the row's patches, so that a mean of all is theirs."""
         patch = (order >= self._prefix) & (order < self._prefix + prod(self._grid)) & real
 
-        def after(_: nn.Module, args: Any, output: Any) -> Any:
-            tokens = output[0] if type(output) in (tuple, list) else output
+        def even(tokens: Any) -> Any:
             if not _are_tokens(tokens, real):
-                return output
+                return tokens
             mean = (tokens * patch[..., None]).sum(1, keepdim=True) / patch.sum(1)[:, None, None]
-            even = torch.where(real[..., None], tokens, mean)
-            return type(output)([even, *output[1:]]) if type(output) in (tuple, list) else even
+            return torch.where(real[..., None], tokens, mean)
 
-        return after
+        return _first(even)
+
+
+def _first(change: Callable[[Any], Any]) -> Callable[[nn.Module, Any, Any], Any]:
+    """A forward hook that changes the output, or the first of several."""
+
+    def after(_: nn.Module, args: Any, output: Any) -> Any:
+        several = type(output) in (tuple, list)
+        return type(output)([change(output[0]), *output[1:]]) if several else change(output)
+
+    return after
 
 
 @contextmanager
@@ -156,12 +174,17 @@ class _Masked(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given, tokens = kwargs or {}, self.kept.shape[1]
         if func is functional.scaled_dot_product_attention and args[1].shape[-2] == tokens:
-            return func(*args, **{**given, "attn_mask": self.kept[:, None, None]})
+            query, key, value, *rest = args
+            own, kept = rest.pop(0) if rest else given.get("attn_mask"), self.kept[:, None, None]
+            if own is not None:  # the model's own, such as a bias of positions
+                kept = own & kept if own.dtype == torch.bool else own.masked_fill(~kept, -torch.inf)
+            return func(query, key, value, kept, *rest, **{k: v for k, v in given.items() if k != "attn_mask"})
         if func is functional.multi_head_attention_forward:
             call = _MULTI_HEAD.bind(*args, **given)
-            call.arguments["key_padding_mask"] = ~self.kept
+            if call.arguments["key"].shape[0] == tokens:
+                call.arguments["key_padding_mask"] = ~self.kept
             return func(*call.args, **call.kwargs)
-        if func in _SOFTMAX and args[0].ndim == 4 and args[0].shape[-2:] == (tokens, tokens):
+        if func in _SOFTMAX and args[0].ndim == 4 and args[0].shape[-1] == tokens:
             hidden = ~self.kept[:, None, None]
             return func(args[0].masked_fill(hidden, torch.finfo(args[0].dtype).min), *args[1:], **given)
         return func(*args, **given)
