@@ -31,7 +31,7 @@ def parts(results: Path) -> dict[str, str]:
     """Every block by its name, of the tables that are there."""
     made = {}
     for name, tables, block in (
-        ("scale", ("scale",), _scale),
+        ("growth", ("scale",), _scale),
         ("missing tokens", ("token-drop", "token-drop-seconds"), _tokens),
         ("missing tokens seconds", ("token-drop-seconds",), _token_seconds),
         ("peers", ("peers-cost", "peers-pictures"), _peers),
