@@ -24,6 +24,12 @@ KINDS: dict[str, tuple[str, Callable[[float], float]]] = {
     "batch": ("{:,.0f} pictures", float),
 }
 FILLS = ("missing", "blur", "mean")
+#: Pictures from which on methods are ranked.
+ENOUGH = 6
+TITLES = (
+    "insertion minus deletion, mean fill", "insertion minus deletion, noise fill", "half deletion, mean fill",
+    "half deletion, noise fill",
+)  # fmt: skip
 FAITHFUL = ("insertion-deletion mean", "insertion-deletion noise", "half-deletion mean", "half-deletion noise")
 
 
@@ -139,6 +145,7 @@ def joined(costs: list[Row], pictures: list[Row]) -> list[tuple[str, dict[str, f
         for column in (*FAITHFUL, "stability"):
             known = [float(row[column]) for row in own if row[column]]
             values[column] = mean(known) if known else None
+            values[f"{column} error"] = stdev(known) / len(known) ** 0.5 if len(known) > 1 else None
         made.append((cost["method"], values))
     return made
 
@@ -151,7 +158,8 @@ def _peers(costs: list[Row], pictures: list[Row]) -> str:
     table = []
     for name, found in joined(costs, pictures):
         cells = [f"{found[key]:,.0f}" for key in ("forward", "backward", "megabytes")]
-        values = ["" if found[key] is None else f"{found[key]:.3f}" for key in (*FAITHFUL, "stability")]
+        values = ["" if found[key] is None else f"{found[key]:.2f}" for key in (*FAITHFUL, "stability")]
+        values[0] += "" if found[f"{FAITHFUL[0]} error"] is None else f" ± {found[f'{FAITHFUL[0]} error']:.2f}"
         table.append((name, f"{found['seconds']:.3g}", *cells, *values))
     return markdown(heads, table)
 
@@ -170,14 +178,19 @@ def frontier(rows: Sequence[tuple[str, dict[str, float | None]]], metric: str) -
 def _frontier(costs: list[Row], pictures: list[Row]) -> str:
     rows = [row for row in joined(costs, pictures) if not row[0].endswith("engine auto")]
     count = len({row["picture"] for row in pictures})
-    lines = [f"On {count} pictures, who is better than everybody cheaper, by seconds:"]
-    titles = {
-        FAITHFUL[0]: "insertion minus deletion, mean fill", FAITHFUL[1]: "the same, noise fill",
-        FAITHFUL[2]: "half deletion, mean fill", FAITHFUL[3]: "the same, noise fill",
-    }  # fmt: skip
-    for metric, title in titles.items():
-        lines.append(f"- {title}: {'; '.join(frontier(rows, metric))}.")
-    return prose(lines[0]) + "\n\n" + prose(*lines[1:])
+    if count < ENOUGH:
+        return prose(
+            f"Only {count} pictures were measured for faithfulness and stability: enough for the costs, too few to say "
+            "who is better. [Evidence](evidence.md) and [stability](stability.md) compare most of these on more."
+        )
+    lines, others = [], []
+    for metric, title in zip(FAITHFUL, TITLES, strict=True):
+        names = frontier(rows, metric)
+        lines.append(f"- {title}: {'; '.join(names)}.")
+        others += [f"{name} ({title})" for name in names if not name.startswith("usu") and name != "Grad-CAM, bilinear"]
+    verdict = f"On the frontier and not ours: {'; '.join(others)}." if others else "All but the resized map are ours."
+    first = f"Better in the mean of {count} pictures than everybody cheaper, from the cheapest on:"
+    return f"{prose(first)}\n\n{prose(*lines)}\n\n{prose(verdict)}"
 
 
 def _metrics(rows: list[Row]) -> str:

@@ -51,11 +51,11 @@ def shapiq_map(case: Case, evaluations: int, seed: int) -> Tensor:
     return density[labels]
 
 
-def rise(case: Case) -> Tensor:
+def rise(case: Case, seed: int = 0) -> Tensor:
     """4,000 smooth random masks on a 7 x 7 grid, as published; what is hidden is the input's zero."""
     (height, width), grid = case.size, 7
     down, right = -(-height // grid), -(-width // grid)
-    dice, total = torch.Generator().manual_seed(0), torch.zeros(height, width, dtype=torch.float64)
+    dice, total = torch.Generator().manual_seed(seed), torch.zeros(height, width, dtype=torch.float64)
     for _ in range(0, MASKS, BATCH):
         small = (torch.rand(BATCH, 1, grid, grid, generator=dice) < 0.5).float()
         size = ((grid + 1) * down, (grid + 1) * right)

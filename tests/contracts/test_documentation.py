@@ -74,8 +74,11 @@ def test_links_lead_somewhere(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["README.md", "docs/cost.md", "docs/evidence.md", "docs/how-to/page.md", "docs/how-to/vision-transformers.md"],
-)
+    [
+        "README.md", "docs/cost.md", "docs/evidence.md", "docs/how-to/page.md", "docs/how-to/vision-transformers.md",
+        "docs/peers.md",
+    ],
+)  # fmt: skip
 def test_what_was_measured_is_that_of_the_committed_rows(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert placed(text, DOCS / "results") == text
