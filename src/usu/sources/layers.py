@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import prod
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 import torch
@@ -305,24 +305,57 @@ def last_layer(seen: Recording, score: Tensor, *, again: bool = False) -> Chosen
     return replace(last, reason=f"the last spatial layer ({last.grid}{aside}); none has a gradient")
 
 
-def finer_layers(seen: Recording, score: Tensor, cells: int, levels: int, *, again: bool = False) -> list[Chosen]:
+def finer_layers(
+    seen: Recording, score: Tensor, cells: int, levels: int, steps: dict[str, tuple[int, ...]]
+) -> list[Chosen]:
     """The last layer of each of the next ``levels`` resolutions above ``cells`` places.
+
+    Only places that are read count. Where a stage begins with a 1 x 1 convolution of stride 2, as in He's ResNet, three
+    of four places before it are never looked at: a map of dots, no finer than the coarse one. It is heard without the
+    empty places, and one more resolution with it.
 
     The tokens of a transformer keep their resolution. There the middle one of its blocks is heard instead: what it
     knows of a place has not yet been shared with all the others.
+
+    Args:
+        steps: `LayerGrid.step` by layer, filled in here; further pictures and classes take what the first found.
     """
     last: dict[tuple[int, ...], tuple[LayerOutput, LayerGrid]] = {}
     for shape, one in seen.by_shape.items():
         grid = seen.grid(shape)
         if grid is not None and grid.places > cells and one.output.grad_fn not in seen.nearly:
             last[grid.size] = one, grid
-    found = [last[size] for size in sorted(last, key=prod)[:levels]]
+    if not score.requires_grad:
+        return []
+    found: list[Chosen] = []
+    for size in sorted(last, key=prod):
+        if sum(level.grid.places > cells for level in found) == levels:
+            break
+        one, grid = last[size]
+        (level,) = _at(score, [(one, grid)], again=True)
+        grid = replace(grid, step=steps.setdefault(one.name, step_of(level.gradient)))
+        slope = None if level.gradient is None else grid.read(level.gradient)
+        found.append(replace(level, grid=grid, activation=grid.read(level.activation), gradient=slope))
     blocks = max(seen.blocks.values(), key=len, default=[])
     if not found and len(blocks) >= _BLOCKS:
         middle = blocks[(len(blocks) - 1) // 2]
-        grid = seen.grid(tuple(middle.output.shape))
-        found = [(middle, grid)] if grid is not None and grid.places >= cells else []
-    return _at(score, found, again=again) if found and score.requires_grad else []
+        middle_grid = seen.grid(tuple(middle.output.shape))
+        if middle_grid is not None and middle_grid.places >= cells:
+            found = _at(score, [(middle, middle_grid)], again=True)
+    return found
+
+
+def step_of(gradient: Tensor | None) -> tuple[int, ...]:
+    """The lattice outside of which a gradient (B, C, h, w) is zero, and on which no row or column is; empty: none."""
+    if gradient is None:
+        return ()
+    steps = []
+    for dim in range(2, gradient.ndim):
+        others = tuple(d for d in range(gradient.ndim) if d != dim)
+        read = gradient.ne(0).any(others).nonzero().flatten().tolist()
+        step = gcd(*read) or 1
+        steps.append(step if read == list(range(0, gradient.shape[dim], step)) else 1)
+    return tuple(steps) if prod(steps) > 1 else ()
 
 
 def _at(score: Tensor, layers: Sequence[tuple[LayerOutput, LayerGrid]], *, again: bool) -> list[Chosen]:
