@@ -12,7 +12,7 @@ from tests.small_nets import Tokens, Tower, counted, seeded
 from usu.forward import engine
 from usu.sources import cams
 from usu.sources.finer import finer_maps, module_of
-from usu.sources.layers import step_of
+from usu.sources.layers import everywhere
 
 PICTURE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
 #: The last layers of the two resolutions above 4 x 4; the convolution before the norm is not the last of its own.
@@ -140,66 +140,60 @@ def test_a_layer_that_was_asked_for_has_its_own_finer_ones(tower, source):
 
 
 class Strided(nn.Module):
-    """Grids of 32, 16, 8 and 4; the stages of 8 and 4 begin as in He's ResNet, with 1 x 1 convolutions of stride 2."""
+    """Grids of 16, 8 and 4; the last stage begins as in He's ResNet, with 1 x 1 convolutions of stride 2."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.fine = nn.Conv2d(3, 4, 3, stride=2, padding=1)
-        self.middle, self.around = nn.Conv2d(4, 6, 1, stride=2), nn.Conv2d(6, 6, 3, padding=1)
+        self.fine, self.middle = nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.Conv2d(4, 6, 3, stride=2, padding=1)
         self.last, self.aside = nn.Conv2d(6, 8, 1, stride=2), nn.Conv2d(6, 8, 1, stride=2)
         self.head = nn.Linear(8, 5)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.around(self.middle(self.fine(x).relu()).relu()).relu()
+        x = self.middle(self.fine(x).relu())
         return self.head((self.last(x) + self.aside(x)).relu().mean((2, 3)))
 
 
-def test_places_that_nobody_reads_are_no_finer_map(monkeypatch):
-    monkeypatch.setattr(cams, "LEVELS", 1)
+def test_places_that_nobody_reads_take_the_gradient_of_their_neighbours():
     net = seeded(Strided)
-    dots, next_dots = (usu.layercam(net, PICTURE[None], 2, layer=name).values.double() for name in ("around", "fine"))
-    assert dots[..., ::2, ::2].sum() == dots.sum() > 0, "or the network has no such pattern"
-    found = finer_maps(engine(net, 2), net, PICTURE, 16).maps
-    assert [tuple(one.shape) for one in found] == [(1, 4, 4), (1, 8, 8)], "the first is no finer, so one more is heard"
-    for one, whole in zip(found, (dots, next_dots), strict=True):
-        assert torch.equal(one, whole[..., ::2, ::2])
-    pictures = torch.stack([PICTURE, torch.zeros_like(PICTURE), PICTURE.flip(2)])
-    several = usu.gradcam(net, pictures, [2, 0, 1], finer=True, chunk=1).finer
-    assert [tuple(one.shape) for one in several] == [(3, 4, 4), (3, 8, 8)]
-    classes = usu.gradcam(net, PICTURE[None], top=3, finer=True).finer
-    assert [tuple(one.shape) for one in classes] == [(3, 4, 4), (3, 8, 8)]
-
-
-def test_further_pictures_take_the_places_that_the_first_found(monkeypatch):
-    """A picture without any gradient shows no pattern, and maps of one call have one size."""
-    monkeypatch.setattr(cams, "LEVELS", 1)
-    net = seeded(Strided)
-    empty = torch.full_like(PICTURE, -1.0)
-    with torch.no_grad():  # a picture below zero leaves every unit silent, and no gradient passes
-        for module in (net.fine, net.middle, net.around, net.last, net.aside):
-            module.weight.abs_()
-            module.bias.fill_(-1e-3)
-    for pictures, sizes in ((torch.stack([empty, PICTURE]), [8]), (torch.stack([PICTURE, empty]), [4, 8])):
-        found = usu.gradcam(net, pictures, 2, layer="last", finer=True, chunk=1).finer
-        assert [one.shape[-1] for one in found] == sizes
+    kept: list[Tensor] = []
+    net.middle.register_forward_hook(lambda _module, _inputs, output: kept.append(output))
+    logit = net(PICTURE[None])[0, 2]
+    slope, activation = torch.autograd.grad(logit, kept[0])[0][0].double(), kept[0][0].detach().double()
+    assert slope[..., ::2, ::2].abs().sum() == slope.abs().sum() > 0, "or the network has no such pattern"
+    wanted = torch.zeros(8, 8, dtype=torch.float64)
+    for row in range(8):
+        for column in range(8):
+            # the mean of the nearest that are read: one, two or four of them; at the end there is none beyond
+            rows = {row - row % 2, min(row + row % 2, 6)}
+            columns = {column - column % 2, min(column + column % 2, 6)}
+            around = torch.stack([slope[:, r, c] for r in rows for c in columns]).mean(0)
+            wanted[row, column] = (around.relu() * activation[:, row, column]).sum().relu()
+    found = finer_maps(engine(net, 2), net, PICTURE, 16).maps[0][0]
+    assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-9)
+    assert torch.allclose(usu.gradcam(net, PICTURE[None], 2, finer=True).finer[0][0], wanted, rtol=1e-5, atol=1e-9)
+    assert found[1::2, 1::2].any()
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "step"),
+    ("rows", "columns", "size"),
     [
-        (slice(None, None, 2), slice(None, None, 3), (2, 3)),
-        (slice(None), slice(None, None, 2), (1, 2)),
-        (slice(8, 9), slice(8, 9), ()),  # one place: a multiple of 8, but not all of these are read
-        (slice(0, 1), slice(0, 1), ()),
-        (slice(1, None, 2), slice(1, None, 2), ()),
-        (slice(None), slice(None), ()),
-        (slice(0), slice(0), ()),
+        (slice(None), slice(None), 14 * 15),
+        (slice(8, 9), slice(8, 9), 1),  # one place: a multiple of 8, but not all of these are read
+        (slice(0, 1), slice(0, 1), 1),
+        (slice(1, None, 2), slice(1, None, 2), 49),
+        (slice(0), slice(0), 0),
+        (slice(None, None, 2), slice(None, None, 3), 14 * 15),
+        (slice(None), slice(None, None, 2), 14 * 15),
     ],
 )
-def test_a_lattice_has_all_of_its_places(rows, columns, step):
+def test_a_lattice_has_all_of_its_places(rows, columns, size):
     gradient = torch.zeros(2, 3, 14, 15)
     gradient[1, 2, rows, columns] = -1.0
-    assert step_of(gradient) == step
+    found = everywhere(gradient)
+    assert found.count_nonzero() == size
+    assert torch.equal(found[gradient != 0], gradient[gradient != 0]), "what is read stays"
+    assert found.min() >= -1
+    assert found.max() <= 0
 
 
 # ---------------------------------------------------------------- which models have any

@@ -19,7 +19,7 @@ from usu.forward.calls import logits_of
 from usu.sources import LAYER_SOURCES, SOURCES
 from usu.sources.coarse import CoarseMap, Goal, Target, Targets, checked, chunks, finite, notes_on, score_of
 from usu.sources.graph import output_nodes
-from usu.sources.layers import Chosen, Recording, find_layer, finer_layers, last_layer, named_layer, recorded
+from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, recorded
 from usu.types import Array
 
 #: (activation, gradient), each (B, C, h, w), to signed maps (B, h, w).
@@ -143,12 +143,10 @@ def _cam(
     maps: list[Tensor] = []
     details: list[list[Tensor]] = []
     goals: list[Goal] = []
-    steps: dict[str, tuple[int, ...]] = {}
     with chunks(model, batch, targets, chunk) as parts:
         for leaf, wanted in parts:
             # the classes of one picture together; all chunks take the same layer
-            wanted = targets if several else wanted
-            for found, own, finest, passes in _one_pass(model, leaf, wanted, top, name, steps if finer else None):
+            for found, own, finest, passes in _one_pass(model, leaf, targets if several else wanted, top, name, finer):
                 name, reason = found.layer, reason or found.reason
                 maps.append(_map(formula, found))
                 details.append(finest)
@@ -169,16 +167,10 @@ def _cam(
 
 
 def _one_pass(
-    model: nn.Module,
-    leaf: Tensor,
-    targets: Targets,
-    top: int | None,
-    layer: str | None,
-    steps: dict[str, tuple[int, ...]] | None,
+    model: nn.Module, leaf: Tensor, targets: Targets, top: int | None, layer: str | None, finer: bool
 ) -> Iterator[tuple[Chosen, list[Goal], list[Tensor], int]]:
     """The layer, the classes, LayerCAMs of finer layers, and the forward passes: one, as a rule, and none for further
-    classes of the same picture. ``steps``: those of `finer_layers`; None: no finer layers."""
-    finer = steps is not None
+    classes of the same picture."""
     with recorded(model, leaf, layer, shapes=finer) as seen:
         output = model(seen.entry)
     scores = _scores(output, targets, top, len(leaf))
@@ -209,7 +201,7 @@ def _one_pass(
             found = last_layer(seen, score, again=finer or again)
         else:
             found = named_layer(seen, score, layer, again=finer or again)
-        details = [] if steps is None else finer_layercams(seen, score, found.grid.places, steps)
+        details = finer_layercams(finer_layers(seen, score, found.grid.places, LEVELS, again=again)) if finer else []
         yield found, goals, details, 0 if number else passes * len(leaf)
 
 
@@ -223,9 +215,8 @@ def _scores(output: object, targets: Targets, top: int | None, batch: int) -> li
     return [score_of(output, targets, batch)]
 
 
-def finer_layercams(seen: Recording, score: Tensor, cells: int, steps: dict[str, tuple[int, ...]]) -> list[Tensor]:
-    """LayerCAM (B, h, w) of `finer_layers`, in float64 on the CPU; zero where the target does not depend on them."""
-    layers = finer_layers(seen, score, cells, LEVELS, steps)
+def finer_layercams(layers: list[Chosen]) -> list[Tensor]:
+    """LayerCAM (B, h, w) of each, in float64 on the CPU; zero where the target does not depend on it."""
     return [finite(_map(layercam_of, one)).relu().double().cpu() for one in layers]
 
 

@@ -26,13 +26,11 @@ class LayerGrid:
     prefix: int = 0
     #: Tokens behind them (the detection tokens of YOLOS).
     suffix: int = 0
-    #: In each dimension, the next layer reads every so many-th place alone; empty: all of them.
-    step: tuple[int, ...] = ()
 
     @property
     def places(self) -> int:
-        """How many are read."""
-        return prod(-(-n // step) for n, step in zip(self.size, self.step or (1,) * len(self.size), strict=True))
+        """How many there are."""
+        return prod(self.size)
 
     def arrange(self, output: Tensor) -> Tensor:
         """The output as (B, C, h, w), without the tokens that have no place."""
@@ -40,14 +38,8 @@ class LayerGrid:
             return output
         if self.layout == "channels last":
             return output.movedim(-1, 1)
-        places = output[:, self.prefix : self.prefix + prod(self.size)]
+        places = output[:, self.prefix : self.prefix + self.places]
         return places.reshape(len(places), *self.size, -1).movedim(-1, 1)
-
-    def read(self, maps: Tensor) -> Tensor:
-        """Of (..., h, w), the places that are read."""
-        for dim, step in enumerate(self.step, maps.ndim - len(self.step)):
-            maps = maps.index_select(dim, torch.arange(0, maps.shape[dim], step, device=maps.device))
-        return maps
 
     def __str__(self) -> str:
         form = " x ".join(map(str, self.size)) + " tokens" * (self.layout == "tokens")

@@ -305,57 +305,52 @@ def last_layer(seen: Recording, score: Tensor, *, again: bool = False) -> Chosen
     return replace(last, reason=f"the last spatial layer ({last.grid}{aside}); none has a gradient")
 
 
-def finer_layers(
-    seen: Recording, score: Tensor, cells: int, levels: int, steps: dict[str, tuple[int, ...]]
-) -> list[Chosen]:
-    """The last layer of each of the next ``levels`` resolutions above ``cells`` places.
-
-    Only places that are read count. Where a stage begins with a 1 x 1 convolution of stride 2, as in He's ResNet, three
-    of four places before it are never looked at: a map of dots, no finer than the coarse one. It is heard without the
-    empty places, and one more resolution with it.
+def finer_layers(seen: Recording, score: Tensor, cells: int, levels: int, *, again: bool = False) -> list[Chosen]:
+    """The last layer of each of the next ``levels`` resolutions above ``cells`` places, with a gradient everywhere.
 
     The tokens of a transformer keep their resolution. There the middle one of its blocks is heard instead: what it
     knows of a place has not yet been shared with all the others.
-
-    Args:
-        steps: `LayerGrid.step` by layer, filled in here; further pictures and classes take what the first found.
     """
     last: dict[tuple[int, ...], tuple[LayerOutput, LayerGrid]] = {}
     for shape, one in seen.by_shape.items():
         grid = seen.grid(shape)
         if grid is not None and grid.places > cells and one.output.grad_fn not in seen.nearly:
             last[grid.size] = one, grid
-    if not score.requires_grad:
-        return []
-    found: list[Chosen] = []
-    for size in sorted(last, key=prod):
-        if sum(level.grid.places > cells for level in found) == levels:
-            break
-        one, grid = last[size]
-        (level,) = _at(score, [(one, grid)], again=True)
-        grid = replace(grid, step=steps.setdefault(one.name, step_of(level.gradient)))
-        slope = None if level.gradient is None else grid.read(level.gradient)
-        found.append(replace(level, grid=grid, activation=grid.read(level.activation), gradient=slope))
+    found = [last[size] for size in sorted(last, key=prod)[:levels]]
     blocks = max(seen.blocks.values(), key=len, default=[])
     if not found and len(blocks) >= _BLOCKS:
         middle = blocks[(len(blocks) - 1) // 2]
-        middle_grid = seen.grid(tuple(middle.output.shape))
-        if middle_grid is not None and middle_grid.places >= cells:
-            found = _at(score, [(middle, middle_grid)], again=True)
-    return found
+        grid = seen.grid(tuple(middle.output.shape))
+        found = [(middle, grid)] if grid is not None and grid.places >= cells else []
+    heard = _at(score, found, again=again) if found and score.requires_grad else []
+    return [replace(one, gradient=everywhere(one.gradient)) for one in heard]
 
 
-def step_of(gradient: Tensor | None) -> tuple[int, ...]:
-    """The lattice outside of which a gradient (B, C, h, w) is zero, and on which no row or column is; empty: none."""
+def everywhere(gradient: Tensor | None) -> Tensor | None:
+    """A gradient (B, C, h, w) that is also known where the next layer does not look.
+
+    Where a stage begins with a 1 x 1 convolution of stride 2, as in He's ResNet, three of four places before it are
+    never read: their gradient is exactly zero, and a map of it is a pattern of dots. With the picture half a cell aside
+    they would be the ones that are read, so there the gradient is taken from between its neighbours.
+
+    >>> everywhere(torch.tensor([[[2.0, 0.0, 4.0, 0.0]]])).tolist()
+    [[[2.0, 3.0, 4.0, 4.0]]]
+    """
     if gradient is None:
-        return ()
-    steps = []
+        return None
+    filled = gradient
     for dim in range(2, gradient.ndim):
-        others = tuple(d for d in range(gradient.ndim) if d != dim)
+        others, n = tuple(d for d in range(gradient.ndim) if d != dim), gradient.shape[dim]
         read = gradient.ne(0).any(others).nonzero().flatten().tolist()
-        step = gcd(*read) or 1
-        steps.append(step if read == list(range(0, gradient.shape[dim], step)) else 1)
-    return tuple(steps) if prod(steps) > 1 else ()
+        step = gcd(*read)
+        if step < 2 or read != list(range(0, n, step)):  # a lattice has all of its rows
+            continue
+        place = torch.arange(n, device=gradient.device)
+        low = place - place % step
+        high = (low + step).clamp(max=read[-1])
+        part = (place % step / step).to(gradient.dtype).reshape(-1, *[1] * (gradient.ndim - 1 - dim))
+        filled = filled.index_select(dim, low).lerp(filled.index_select(dim, high), part)
+    return filled
 
 
 def _at(score: Tensor, layers: Sequence[tuple[LayerOutput, LayerGrid]], *, again: bool) -> list[Chosen]:
