@@ -41,11 +41,13 @@ def parts(results: Path) -> dict[str, str]:
             "of a named layer."
         ),
         "command": prose(
-            f"On two busy cores `usu explain cat.jpg` took {whole[0]} as long as `import torch` and the bare passes "
-            "together: the rest is less than the machine's noise. With `--engine auto`, whose passes are several times "
-            f"shorter, it took {whole[1]} as long, because drawing and imports show. `usu --help` took "
-            f"{said('help over import torch', '')} as long as `import torch`."
+            f"On two idle cores `usu explain cat.jpg` takes {whole[0]} as long as `import torch` and the bare passes "
+            f"together. With `--engine auto`, whose passes are several times shorter, it takes {whole[1]} as long: "
+            f"other imports ({said('imports beside torch', 'auto')}) and the files it writes "
+            f"({said('panel and files', 'auto')}) show. `usu --help` takes {said('help over import torch', '')} as "
+            "long as `import torch`."
         ),
+        "two workers": f"Two Ray workers do {said('two Ray workers over one', '')} the units of one in the same time.",
         "chunks": prose(
             "Pictures of a batch are asked about one after the other. To fill one chunk from several of them would "
             "save nothing on a CPU: a small picture takes least in chunks of about 60, which one picture fills, and in "

@@ -8,7 +8,8 @@ vit_s14_cifar10. STEP is one of
 
 - seeds: two seeds at 300 evaluations, presets of today and before, faithfulness;
 - long: the map of 3,000 evaluations, intervals, ``evaluations="auto"``;
-- curve: 30 to 1,200 evaluations, with and without the coarse map, kernel SHAP, shapiq;
+- curve: two seeds at 30 to 1,200 evaluations;
+- few: 30 to 300 evaluations, with and without the coarse map, kernel SHAP, three approximators of shapiq;
 - moved: the picture saved again and shifted by one pixel;
 - rivals: other methods at equal or greater cost;
 - rise: RISE with 4,000 evaluations;
@@ -16,7 +17,7 @@ vit_s14_cifar10. STEP is one of
 - outlines: AUROC within cells that straddle an outline (pets);
 - fast: the preset that asks for no evaluations, against bilinear.
 
-The steps curve and rivals need ``pip install shapiq saliency``, which nothing else does.
+The steps few and rivals need ``pip install shapiq lightgbm saliency``, which nothing else does.
 
 Pictures are those at odd places of their folders, on which nothing was chosen. Each is a row of ``STEP-NETWORK.csv``,
 written as soon as it is known; a repeated command goes on. Every output of the network is kept in memory by the

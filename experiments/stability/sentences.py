@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from experiments.pages import prose
 from experiments.stability.cases import NETWORKS, column
+from experiments.stability.rivals import SHAPIQ
 from experiments.stability.steps import FEW
 from experiments.stability.tables import (
     LEVEL,
@@ -43,6 +44,7 @@ def sentences(every: Mapping[str, Rows]) -> dict[str, str]:
         "short": _short(every),
         "paid": _paid(every),
         "record halves": _halves(every),
+        "shapiq seeds": _shapiq(every),
         "stability not reached": _not_reached(every),
     }
 
@@ -163,14 +165,24 @@ def _alone(every: Mapping[str, Rows]) -> str:
     """What the coarse map buys."""
     tested, title = rivalry(every), NETWORKS["embedded"][1]
     (first, p), (second, q) = (tested[title, "scores alone", metric] for metric in PAID[:2])
-    seeds, curve = every["seeds-embedded"], every["curve-embedded"]
-    few = against(curve, f"soft@{FEW[0]} {PAID[1]}", f"scores alone@{FEW[0]} {PAID[1]}")
+    seeds, rows = every["seeds-embedded"], every["few-embedded"]
+    few = against(rows, f"soft@{FEW[0]} {PAID[1]}", f"scores alone@{FEW[0]} {PAID[1]}")
     return (
         f"- **Scores alone**, without any coarse map, are {_word(first, p)} with the mean fill ({first.other:.3f} "
         f"against {first.one:.3f}) and {_word(second, q)} with the noise fill ({second.other:.3f} against "
         f"{second.one:.3f}) on {title}. What the coarse map buys is stability (an IoU of "
         f"{_mean(seeds, 'soft iou'):.2f} instead of {_mean(seeds, 'scores alone iou'):.2f}) and faithfulness at very "
         f"few evaluations ({few.one:.3f} instead of {few.other:.3f} at {FEW[0]} with the noise fill, p {told(few.p)})."
+    )
+
+
+def _shapiq(every: Mapping[str, Rows]) -> str:
+    """What two seeds of the others agree on."""
+    rows, seeds, title = every["few-embedded"], every["seeds-embedded"], NETWORKS["embedded"][1]
+    found = [f"{name} {_mean(rows, f'shapiq {name}@{FEW[-1]} iou'):.2f}" for name in SHAPIQ]
+    return prose(
+        f"Two seeds agree less: on {title} the IoU of the 5 % highest pixels at {FEW[-1]} evaluations is "
+        f"{_listed(found)} (n {len(rows)}), that of `soft` {_mean(seeds, 'soft iou'):.2f}."
     )
 
 

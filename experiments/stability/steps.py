@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from experiments.stability.cases import SETTINGS, Case, DrawnFill, agreement, case_of, pixels_of
-from experiments.stability.rivals import RIVALS, shapiq_map
+from experiments.stability.rivals import RIVALS, SHAPIQ, shapiq_map
 from experiments.stability.rivals import rise as rise_map
 from PIL import Image
 
@@ -83,13 +83,25 @@ def curve(case: Case, _: Path) -> Row:
             at = f"{name}@{budget}"
             row[f"{at} iou"], row[f"{at} pearson"] = agreement(one.pixel_map, other.pixel_map)
             row[f"{at} predicted"] = float(one.stability)
-            if budget in FEW:
-                row |= {f"{at} {metric}": value for metric, value in case.faithful(one.pixel_map).items()}
+    return row
+
+
+def few(case: Case, _: Path) -> Row:
+    """`soft` beside those that do not know the coarse map; of shapiq also two seeds of the largest number."""
+    row: Row = {}
     for budget in FEW:
-        maps = {name: case.made(SETTINGS[name], budget, 0).pixel_map for name in ("scores alone", "kernel SHAP")}
-        maps["shapiq"] = shapiq_map(case, budget, 0)
+        maps = {
+            name: case.made(SETTINGS[name], budget, 0).pixel_map for name in ("soft", "scores alone", "kernel SHAP")
+        }
+        maps |= {f"shapiq {name}": shapiq_map(case, name, budget, 0) for name in SHAPIQ}
         for name, pixel_map in maps.items():
-            row |= {f"{name}@{budget} {metric}": value for metric, value in case.faithful(pixel_map).items()}
+            if pixel_map is not None:
+                row |= {f"{name}@{budget} {metric}": value for metric, value in case.faithful(pixel_map).items()}
+    for name in SHAPIQ:
+        one, other = maps[f"shapiq {name}"], shapiq_map(case, name, FEW[-1], 1)
+        if one is not None and other is not None:
+            at = f"shapiq {name}@{FEW[-1]}"
+            row[f"{at} iou"], row[f"{at} pearson"] = agreement(one, other)
     return row
 
 
@@ -197,6 +209,6 @@ def fast(case: Case, _: Path) -> Row:
 
 
 STEPS: dict[str, Callable[[Case, Path], Row]] = {
-    "seeds": seeds, "repeats": repeats, "long": long, "curve": curve, "moved": moved, "rivals": rivals, "rise": rise,
-    "choices": choices, "outlines": outlines, "fast": fast,
+    "seeds": seeds, "repeats": repeats, "long": long, "curve": curve, "few": few, "moved": moved,
+    "rivals": rivals, "rise": rise, "choices": choices, "outlines": outlines, "fast": fast,
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from experiments.pages import markdown, once
 from experiments.stability.cases import NETWORKS, column
+from experiments.stability.rivals import SHAPIQ
 from experiments.stability.steps import BUDGETS, FEW, LONG, REPEATS
 
 import usu
@@ -21,6 +22,8 @@ RIVALS = (
     "bilinear", "guided filter", "LayerCAM", "fast", "scores alone", "kernel SHAP", "shapiq KernelSHAP",
     "integrated gradients", "SmoothGrad", "Guided Grad-CAM", "XRAI",
 )  # fmt: skip
+#: Measured with few evaluations, too, and not among the rivals' own rows.
+SHAPED = tuple(f"shapiq {name}" for name in SHAPIQ[1:])
 
 
 def steps(every: Mapping[str, Rows], step: str, *, whole: bool = True) -> Iterator[tuple[str, Rows]]:
@@ -186,16 +189,15 @@ def _curve(every: Mapping[str, Rows]) -> str:
 
 def _few(every: Mapping[str, Rows], metric: str) -> str:
     lines = []
-    for title, rows in steps(every, "curve", whole=False):
+    others = ("scores alone", "kernel SHAP", *(f"shapiq {name}" for name in SHAPIQ))
+    for title, rows in steps(every, "few", whole=False):
         for budget in FEW:
             cells = [mean(rows, f"soft@{budget} {metric}")]
-            for other in ("scores alone", "kernel SHAP", "shapiq"):
+            for other in others:
                 found = against(rows, f"soft@{budget} {metric}", f"{other}@{budget} {metric}")
-                cells.append(f"{found.other:.3f} ({told(found.p)})")
+                cells.append(f"{found.other:.3f} ({told(found.p)})" if found.n >= FEWEST else "-")
             lines.append([title, str(budget), str(len(rows)), *cells])
-    return markdown(
-        ("network", "evaluations", "n", "`soft`", "scores alone (p)", "kernel SHAP (p)", "shapiq (p)"), once(lines)
-    )
+    return markdown(("network", "evaluations", "n", "`soft`", *(f"{other} (p)" for other in others)), once(lines))
 
 
 def _moved(every: Mapping[str, Rows]) -> str:
@@ -210,9 +212,11 @@ def _moved(every: Mapping[str, Rows]) -> str:
 def rivalry(every: Mapping[str, Rows]) -> dict[tuple[str, str, str], tuple[Against, float | None]]:
     """Network, rival and metric -> `soft` against it on the same pictures, and Holm's p over all of them."""
     found = {
-        (title, other, metric): against(rows, f"soft {metric}", f"{other} {metric}")
-        for title, rows in [*steps(every, "rivals", whole=False), *steps(every, "rise", whole=False)]
-        for other in (*RIVALS, "RISE") for metric in PAID[:2] if len(column(rows, f"{other} {metric}"))
+        (title, other, metric): against(rows, f"soft{at} {metric}", f"{other}{at} {metric}")
+        for step, at in (("rivals", ""), ("rise", ""), ("few", f"@{FEW[-1]}"))
+        for title, rows in steps(every, step, whole=False)
+        for other in (SHAPED if at else (*RIVALS, "RISE")) for metric in PAID[:2]
+        if len(column(rows, f"{other}{at} {metric}"))
     }  # fmt: skip
     return dict(zip(found, zip(found.values(), corrected([*found.values()]), strict=True), strict=True))
 

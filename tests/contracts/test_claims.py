@@ -112,8 +112,8 @@ CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
     ("docs/benchmark.md", "the factor is gone", no_gain),
     ("docs/stability.md", "What the coarse map buys is stability", stable_by_the_coarse_map),
     ("docs/stability.md", "and faithfulness at very few evaluations", lambda: mean(
-        "curve-embedded", "soft@30 insertion-deletion noise") > mean(
-        "curve-embedded", "scores alone@30 insertion-deletion noise")),
+        "few-embedded", "soft@30 insertion-deletion noise") > mean(
+        "few-embedded", "scores alone@30 insertion-deletion noise")),
     ("docs/stability.md", "What the fill changes is no noise", fills_differ),
     ("docs/stability.md", "agrees with each fill better than they agree with each other", drawn_agrees),
     ("docs/stability.md", "no fill is more faithful under both judges", no_fill_is_more_faithful),
