@@ -92,9 +92,11 @@ def progress(name: str, groups: Groups) -> str:
     """Pictures that were measured, of those that were planned."""
     facts = json.loads((RESULTS / f"{name}.json").read_text())["facts"]
     done = {f"planned.{group.dataset}.{group.model}": group.pictures for group in groups}
-    said = (
-        f"{key.rpartition('.')[2]} {done.get(key, 0)} of {n}" for key, n in facts.items() if key.startswith("planned.")
-    )
+    said = [
+        f"{' on '.join(reversed(key.split('.')[1:]))} {done.get(key, 0)} of {n}"
+        for key, n in facts.items()
+        if key.startswith("planned.")
+    ]
     return prose(f"Pictures measured, of those planned: {', '.join(said)}.")
 
 

@@ -76,7 +76,7 @@ def answer(groups: Groups) -> str:
 
 
 def matrix(groups: Groups, names: Sequence[str]) -> str:
-    """Upsamplers by networks: for how many sources which metric is better (+) or worse (-) after correction."""
+    """Upsamplers by networks: for how many sources, or sets of pictures, a metric is better (+) or worse (-)."""
     networks = models(groups)
 
     def cell(own: Groups, name: str) -> str:
@@ -92,8 +92,10 @@ def matrix(groups: Groups, names: Sequence[str]) -> str:
 
     heads = []
     for model, own in networks.items():
-        pictures, sources = max(group.pictures for group in own), f", {len(own)} sources" if len(own) > 1 else ""
-        heads.append(f"{model}: {pictures} pictures{sources}")
+        sources, sets = (len({getattr(group, key) for group in own}) for key in ("source", "dataset"))
+        pictures = max(sum(group.pictures for group in own if group.source == one.source) for one in own)
+        many = [f"{n} {word}" for n, word in ((sets, "sets"), (sources, "sources")) if n > 1]
+        heads.append(", ".join([f"{model}: {pictures} pictures", *many]))
     rows = [[name, *(cell(own, name) for own in networks.values())] for name in names]
     return markdown(["upsampler", *heads], rows)
 
