@@ -26,6 +26,8 @@ KINDS: dict[str, tuple[str, Callable[[float], float]]] = {
 FILLS = ("missing", "blur", "mean")
 #: Pictures from which on methods are ranked.
 ENOUGH = 6
+#: The map of `Grad-CAM, bilinear`, made by another library.
+TWINS = ("pytorch-grad-cam GradCAM",)
 TITLES = (
     "insertion minus deletion, mean fill", "insertion minus deletion, noise fill", "half deletion, mean fill",
     "half deletion, noise fill",
@@ -183,12 +185,18 @@ def _frontier(costs: list[Row], pictures: list[Row]) -> str:
             f"Only {count} pictures were measured for faithfulness and stability: enough for the costs, too few to say "
             "who is better. [Evidence](evidence.md) and [stability](stability.md) compare most of these on more."
         )
-    lines, others = [], []
+    lines: list[str] = []
+    others: dict[str, list[str]] = {}
     for metric, title in zip(FAITHFUL, TITLES, strict=True):
-        names = frontier(rows, metric)
+        names = frontier([row for row in rows if row[0] not in TWINS], metric)
         lines.append(f"- {title}: {'; '.join(names)}.")
-        others += [f"{name} ({title})" for name in names if not name.startswith("usu") and name != "Grad-CAM, bilinear"]
-    verdict = f"On the frontier and not ours: {'; '.join(others)}." if others else "All but the resized map are ours."
+        for name in names:
+            if not name.startswith("usu") and name != "Grad-CAM, bilinear":
+                others.setdefault(name, []).append(title)
+    foreign = [
+        f"{name} ({'; '.join(where) if len(where) < len(TITLES) else 'in all'})" for name, where in others.items()
+    ]
+    verdict = f"On the frontier and not ours: {', '.join(foreign)}." if foreign else "All but the resized map are ours."
     first = f"Better in the mean of {count} pictures than everybody cheaper, from the cheapest on:"
     return f"{prose(first)}\n\n{prose(*lines)}\n\n{prose(verdict)}"
 

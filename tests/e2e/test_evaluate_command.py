@@ -263,6 +263,8 @@ def test_a_plan_is_a_grid(command: Usu, workplace: Path, monkeypatch: pytest.Mon
     assert out.startswith("5 units, 60 rows, at most ")
     assert "small: 4 units, at most " in out
     assert not (workplace / "planned").exists()
+    assert command(workplace, "evaluate", "plan.toml", "--out", "planned", "--quiet", "--part", "1/2")[0] == 0
+    assert "photographs, small: 1 of 2 pictures" in command(workplace, "evaluate", "status", "planned")[1]
     code, out, err = command(workplace, "evaluate", "plan.toml", "--out", "planned", "--quiet")
     assert (code, out) == (0, "60 rows -> planned/table.csv\n"), err
     with (workplace / "planned" / "table.csv").open(newline="") as file:

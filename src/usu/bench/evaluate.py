@@ -125,12 +125,12 @@ def run(
     settled = {name: _settled(grid, network) for name, network in grid.networks.items()}
     grid = replace(grid, networks=settled)
     total = done = 0
-    planned: Counter[str] = Counter()
     for unit in grid.units():  # all that is there must be ours before anything is computed
         total += 1
         done += not grid.left(store, unit).todo
-        planned[f"planned.{unit.dataset}.{unit.model}"] += 1
     if store is not None:
+        every = replace(grid, part=(1, 1)).units()  # the other parts come into the same store
+        planned = Counter(f"planned.{unit.dataset}.{unit.model}" for unit in every)
         known = store.ingredients()
         counts = {name: str(max(count, int(known.get(name, 0)))) for name, count in planned.items()}
         store.register({name: one for name, one in grid.ingredients().items() if one is not None} | counts)
