@@ -210,15 +210,20 @@ def _moved(every: Mapping[str, Rows]) -> str:
 
 
 def rivalry(every: Mapping[str, Rows]) -> dict[tuple[str, str, str], tuple[Against, float | None]]:
-    """Network, rival and metric -> `soft` against it on the same pictures, and Holm's p over all of them."""
-    found = {
-        (title, other, metric): against(rows, f"soft{at} {metric}", f"{other}{at} {metric}")
-        for step, at in (("rivals", ""), ("rise", ""), ("few", f"@{FEW[-1]}"))
-        for title, rows in steps(every, step, whole=False)
-        for other in (SHAPED if at else (*RIVALS, "RISE")) for metric in PAID[:2]
-        if len(column(rows, f"{other}{at} {metric}"))
-    }  # fmt: skip
-    return dict(zip(found, zip(found.values(), corrected([*found.values()]), strict=True), strict=True))
+    """Network, rival and metric -> `soft` against it on the same pictures, and Holm's p over those of the network."""
+    found: dict[str, dict[tuple[str, str, str], Against]] = {}
+    for step, at in (("rivals", ""), ("rise", ""), ("few", f"@{FEW[-1]}")):
+        for title, rows in steps(every, step, whole=False):
+            for other in SHAPED if at else (*RIVALS, "RISE"):
+                for metric in PAID[:2]:
+                    if len(column(rows, f"{other}{at} {metric}")):
+                        compared = against(rows, f"soft{at} {metric}", f"{other}{at} {metric}")
+                        found.setdefault(title, {})[title, other, metric] = compared
+    return {
+        key: both
+        for own in found.values()
+        for key, both in zip(own, zip(own.values(), corrected([*own.values()]), strict=True), strict=True)
+    }
 
 
 def _rivals(every: Mapping[str, Rows]) -> str:
