@@ -11,8 +11,8 @@ import usu
 from tests.small_nets import Tokens, Tower, counted, seeded
 from usu.forward import engine
 from usu.sources import cams
+from usu.sources.cams import everywhere
 from usu.sources.finer import finer_maps, module_of
-from usu.sources.layers import everywhere
 
 PICTURE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
 #: The last layers of the two resolutions above 4 x 4; the convolution before the norm is not the last of its own.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import gcd
 from typing import TypeAlias
 
 import torch
@@ -217,7 +218,35 @@ def _scores(output: object, targets: Targets, top: int | None, batch: int) -> li
 
 def finer_layercams(layers: list[Chosen]) -> list[Tensor]:
     """LayerCAM (B, h, w) of each, in float64 on the CPU; zero where the target does not depend on it."""
-    return [finite(_map(layercam_of, one)).relu().double().cpu() for one in layers]
+    known = [replace(one, gradient=everywhere(one.gradient)) for one in layers]
+    return [finite(_map(layercam_of, one)).relu().double().cpu() for one in known]
+
+
+def everywhere(gradient: Tensor | None) -> Tensor | None:
+    """A gradient (B, C, h, w) that is also known where the next layer does not look.
+
+    Where a stage begins with a 1 x 1 convolution of stride 2, as in He's ResNet, three of four places before it are
+    never read: their gradient is exactly zero, and a map of it is a pattern of dots. With the picture half a cell aside
+    they would be the ones that are read, so there the gradient is taken from between its neighbours.
+
+    >>> everywhere(torch.tensor([[[2.0, 0.0, 4.0, 0.0]]])).tolist()
+    [[[2.0, 3.0, 4.0, 4.0]]]
+    """
+    if gradient is None:
+        return None
+    filled = gradient
+    for dim in range(2, gradient.ndim):
+        others, n = tuple(d for d in range(gradient.ndim) if d != dim), gradient.shape[dim]
+        read = gradient.ne(0).any(others).nonzero().flatten().tolist()
+        step = gcd(*read)
+        if step < 2 or read != list(range(0, n, step)):  # a lattice has all of its rows
+            continue
+        place = torch.arange(n, device=gradient.device)
+        low = place - place % step
+        high = (low + step).clamp(max=read[-1])
+        part = (place % step / step).to(gradient.dtype).reshape(-1, *[1] * (gradient.ndim - 1 - dim))
+        filled = filled.index_select(dim, low).lerp(filled.index_select(dim, high), part)
+    return filled
 
 
 def _map(formula: Formula, found: Chosen) -> Tensor:

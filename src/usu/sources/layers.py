@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import gcd, prod
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -306,7 +306,7 @@ def last_layer(seen: Recording, score: Tensor, *, again: bool = False) -> Chosen
 
 
 def finer_layers(seen: Recording, score: Tensor, cells: int, levels: int, *, again: bool = False) -> list[Chosen]:
-    """The last layer of each of the next ``levels`` resolutions above ``cells`` places, with a gradient everywhere.
+    """The last layer of each of the next ``levels`` resolutions above ``cells`` places.
 
     The tokens of a transformer keep their resolution. There the middle one of its blocks is heard instead: what it
     knows of a place has not yet been shared with all the others.
@@ -322,35 +322,7 @@ def finer_layers(seen: Recording, score: Tensor, cells: int, levels: int, *, aga
         middle = blocks[(len(blocks) - 1) // 2]
         grid = seen.grid(tuple(middle.output.shape))
         found = [(middle, grid)] if grid is not None and grid.places >= cells else []
-    heard = _at(score, found, again=again) if found and score.requires_grad else []
-    return [replace(one, gradient=everywhere(one.gradient)) for one in heard]
-
-
-def everywhere(gradient: Tensor | None) -> Tensor | None:
-    """A gradient (B, C, h, w) that is also known where the next layer does not look.
-
-    Where a stage begins with a 1 x 1 convolution of stride 2, as in He's ResNet, three of four places before it are
-    never read: their gradient is exactly zero, and a map of it is a pattern of dots. With the picture half a cell aside
-    they would be the ones that are read, so there the gradient is taken from between its neighbours.
-
-    >>> everywhere(torch.tensor([[[2.0, 0.0, 4.0, 0.0]]])).tolist()
-    [[[2.0, 3.0, 4.0, 4.0]]]
-    """
-    if gradient is None:
-        return None
-    filled = gradient
-    for dim in range(2, gradient.ndim):
-        others, n = tuple(d for d in range(gradient.ndim) if d != dim), gradient.shape[dim]
-        read = gradient.ne(0).any(others).nonzero().flatten().tolist()
-        step = gcd(*read)
-        if step < 2 or read != list(range(0, n, step)):  # a lattice has all of its rows
-            continue
-        place = torch.arange(n, device=gradient.device)
-        low = place - place % step
-        high = (low + step).clamp(max=read[-1])
-        part = (place % step / step).to(gradient.dtype).reshape(-1, *[1] * (gradient.ndim - 1 - dim))
-        filled = filled.index_select(dim, low).lerp(filled.index_select(dim, high), part)
-    return filled
+    return _at(score, found, again=again) if found and score.requires_grad else []
 
 
 def _at(score: Tensor, layers: Sequence[tuple[LayerOutput, LayerGrid]], *, again: bool) -> list[Chosen]:
