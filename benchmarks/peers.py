@@ -7,7 +7,7 @@ left out, and a line says so. DATA is a folder with pictures in ``imagenet``, of
 random. ``peers-cost.csv``: one picture, a process for each method, the second call in each of three, or one call where
 it is long: the processor's seconds with one thread, rows that went forward and backward through the network, peak
 memory. There everybody runs the same module in torch; one row of ours is the engine ``auto``, with the passes of the
-row in torch. For the pictures, ours and RISE are asked by ``auto``: the same map to a thousandth, and hours less.
+row in torch. For the pictures, ours and RISE are asked by ``auto``, whose outputs are checked against torch.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from experiments.costs import rows_of
 from experiments.presets.rivals import last_layers
 from experiments.stability.cases import Case, Remembered, agreement, case_of, files_of, pixels_of
 from experiments.stability.rivals import integrated_gradients, rise, xrai
@@ -168,16 +169,9 @@ def _rise(case: Case, seed: int) -> Tensor:
         return rise(case, seed)
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def written(path: Path, rows: list[dict[str, Any]], fields: Any = None) -> None:
+def written(path: Path, rows: list[dict[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, fields or list(rows[0]), lineterminator="\n")
+        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
 
@@ -225,7 +219,6 @@ def one_cost(name: str, file: Path) -> dict[str, float]:
             output.register_hook(lambda gradient: count("backward", len(gradient)))
 
     bilinear(case, 0)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     handle, seconds = case.loaded.model.register_forward_hook(passed), 0.0
     for turn in range(2):  # what a library does once, such as import or export, is not in the second turn
         if turn == 0 or seconds < _LONG:
@@ -236,7 +229,7 @@ def one_cost(name: str, file: Path) -> dict[str, float]:
     handle.remove()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     scale = 2**20 if sys.platform == "darwin" else 2**10
-    return {"seconds": seconds, **spent, "megabytes": peak / scale, "before": before / scale}
+    return {"seconds": seconds, **spent, "megabytes": peak / scale}
 
 
 def costs(data: Path, path: Path) -> None:

@@ -14,6 +14,7 @@ from experiments.benchmark.told import different, factor, models, verdicts
 from experiments.evidence import Evidence
 from experiments.stability.__main__ import rows_of
 from experiments.stability.cases import NETWORKS, column
+from experiments.stability.rivals import SHAPIQ
 from experiments.stability.tables import LEVEL, PAID, against
 
 from tests.contracts.source import ROOT
@@ -117,6 +118,11 @@ CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
     ("docs/stability.md", "What the fill changes is no noise", fills_differ),
     ("docs/stability.md", "agrees with each fill better than they agree with each other", drawn_agrees),
     ("docs/stability.md", "no fill is more faithful under both judges", no_fill_is_more_faithful),
+    ("docs/stability.md", "Two seeds agree less", lambda: all(
+        mean("few-embedded", f"shapiq {one}@300 iou") < mean("seeds-embedded", "soft iou") for one in SHAPIQ)),
+    ("docs/stability.md", "and missed the animal", lambda: all(
+        mean("outlines-resnet50_dots", f"{one} auroc") < mean("outlines-resnet50_dots", "bilinear auroc")
+        for one in ("soft", "cell"))),
     ("docs/stability.md", "more faithful, less stable", lambda: all(
         (mean("seeds-resnet50", f"{one} {name}") > mean("seeds-resnet50_dots", f"{one} {name}")) == more
         for one in ("soft", "cell") for name, more in (("insertion-deletion mean", True), ("iou", False)))),

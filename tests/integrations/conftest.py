@@ -46,6 +46,11 @@ def transformers(torchvision) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def libraries(torchvision, timm, transformers) -> dict[str, ModuleType]:
+    return {"torchvision": torchvision, "timm": timm, "transformers": transformers}
+
+
+@pytest.fixture(scope="session")
 def pytorch_grad_cam(torchvision) -> ModuleType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

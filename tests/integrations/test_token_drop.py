@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import usu
 from tests.chosen import chosen
-from tests.integrations.test_vit import MODELS, hf, libraries, randomised, timm_vit  # noqa: F401 (a fixture)
+from tests.integrations.test_vit import MODELS, hf, randomised, timm_vit
 from usu import fills
 from usu.errors import UsuError
 from usu.forward import engine
@@ -31,6 +31,12 @@ def masked_by_hand(name, model, picture, shown, prefix, monkeypatch):
         scores = query @ key.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
         return scores.masked_fill(~there, -math.inf).softmax(-1) @ value
 
+    def hide(_, args, given):
+        return args, {**given, "key_padding_mask": ~there[None]}
+
+    def cut(_, args, out):
+        return (out[0][:, there], *out[1:]) if isinstance(out, tuple) else out[:, there]
+
     blocks = model.encoder.layers if "torchvision" in name else None
     if blocks is None:
         body = model if "timm" in name else getattr(model, model.base_model_prefix)
@@ -39,9 +45,7 @@ def masked_by_hand(name, model, picture, shown, prefix, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(functional, "scaled_dot_product_attention", attention)
         if "torchvision" in name:
-            hide = lambda _, args, given: (args, {**given, "key_padding_mask": ~there[None]})  # noqa: E731
             handles += [b.self_attention.register_forward_pre_hook(hide, with_kwargs=True) for b in blocks]
-        cut = lambda _, args, out: (out[0][:, there], *out[1:]) if isinstance(out, tuple) else out[:, there]  # noqa: E731
         handles.append(blocks[-1].register_forward_hook(cut))
         with torch.no_grad():
             found = logits_of(model(picture))
@@ -55,7 +59,7 @@ def hooks(model):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_leaving_tokens_out_is_masking_them_in_attention(libraries, name, monkeypatch):  # noqa: F811
+def test_leaving_tokens_out_is_masking_them_in_attention(libraries, name, monkeypatch):
     library, make, _, size, prefix, grid = MODELS[name]
     model = randomised(make(libraries[library]))
     model.train()
@@ -185,7 +189,7 @@ def test_positions_inside_blocks_are_refused_and_a_head_that_attends_is_not(timm
 
 
 @pytest.mark.parametrize("name", ["timm swin", "hf swin"])
-def test_windows_are_refused_in_one_sentence(libraries, name):  # noqa: F811
+def test_windows_are_refused_in_one_sentence(libraries, name):
     library, make, _, size, *_ = MODELS[name]
     model = randomised(make(libraries[library]))
     with pytest.raises(UsuError, match=r"^(Tokens are left out of|Leaving out tokens is not the same)"):

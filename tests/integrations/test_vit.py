@@ -85,11 +85,6 @@ MODELS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def libraries(torchvision, timm, transformers):
-    return {"torchvision": torchvision, "timm": timm, "transformers": transformers}
-
-
 class Logits(nn.Module):
     """transformers return an object; pytorch-grad-cam wants the tensor."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -129,10 +128,8 @@ def run(
         total += 1
         done += not grid.left(store, unit).todo
     if store is not None:
-        every = replace(grid, part=(1, 1)).units()  # the other parts come into the same store
-        planned = Counter(f"planned.{unit.dataset}.{unit.model}" for unit in every)
         known = store.ingredients()
-        counts = {name: str(max(count, int(known.get(name, 0)))) for name, count in planned.items()}
+        counts = {name: str(max(count, int(known.get(name, 0)))) for name, count in grid.planned().items()}
         store.register({name: one for name, one in grid.ingredients().items() if one is not None} | counts)
     if progress is not None:
         progress("", done, total)

@@ -111,11 +111,19 @@ class Grid:
 
     def units(self) -> Iterator[Unit]:
         """All of them: model by model, so that a worker keeps what it has loaded."""
+        for dataset, model, samples in self._pairs():
+            for sample in samples[self.part[0] - 1 :: self.part[1]]:
+                yield Unit(dataset, model, sample, self.wanted(sample))
+
+    def planned(self) -> dict[str, int]:
+        """Pictures of each dataset and model, of all parts: they come into one store."""
+        return {f"planned.{dataset}.{model}": len(samples) for dataset, model, samples in self._pairs()}
+
+    def _pairs(self) -> Iterator[tuple[str, str, Sequence[Openable]]]:
         for model, network in self.networks.items():
             for dataset, samples in self.datasets.items():
-                asked = network.datasets is None or dataset in network.datasets
-                for sample in spread(samples, network.limit)[self.part[0] - 1 :: self.part[1]] if asked else ():
-                    yield Unit(dataset, model, sample, self.wanted(sample))
+                if network.datasets is None or dataset in network.datasets:
+                    yield dataset, model, spread(samples, network.limit)
 
     def wanted(self, sample: Openable) -> tuple[tuple[str, str, str], ...]:
         """(source, upsampler, metric) of a picture; metrics against an outline where it has one."""

@@ -47,9 +47,8 @@ class TokenDrop(nn.Module):
 
     def forward(self, pictures: Tensor) -> Any:
         """The model's output; (N, classes) where something may be hidden."""
-        return self.model(pictures) if pictures.shape[1] == self.channels else self._dropped(pictures)
-
-    def _dropped(self, pictures: Tensor) -> Tensor:
+        if pictures.shape[1] == self.channels:
+            return self.model(pictures)
         return self._answers(pictures, self._drop, self._sizes)
 
     def check(self, picture: Tensor) -> None:

@@ -20,8 +20,8 @@ def token_drop(model: object, image: Array) -> TokenDrop:
 
     Args:
         model: of timm, transformers, torchvision or your own; left exactly as it was found.
-        image: (C, H, W), as the model takes it: the first pass shows its blocks, and two more that leaving out is the
-            same as masking in attention.
+        image: (C, H, W), as the model takes it: the first pass shows its blocks, and four to six more pictures that
+            leaving out is the same as masking in attention.
 
     Raises:
         UsuError: if the model is no vision transformer, or leaving tokens out is not the same there.
