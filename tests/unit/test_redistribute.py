@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import usu
+from usu.operator import cells
 
 CASES = ("grid_7_to_28", "grid_not_divisible", "signed", "constant_scores", "cold")
 ANSWERS = {
@@ -316,3 +317,19 @@ def test_large_masses_do_not_overflow_on_the_way() -> None:
         np.testing.assert_allclose(
             found / size, usu.redistribute(coarse / size, scores, budget=usu.SoftIWMR(prior="mass"))
         )
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("budget", ["cell", usu.SoftPrior(0.75, 0.0)])
+def test_a_few_rows_at_a_time_are_as_good_as_all_at_once(budget, signed, monkeypatch):
+    dice = torch.Generator().manual_seed(0)
+    coarse = torch.rand(2, 3, 2, generator=dice).double() - 0.4 * signed
+    scores, base = torch.rand(2, 2, 23, 17, generator=dice).double()
+    base[:, :8] = 0  # a cell without any, and one with some
+    made = {}
+    for pixels in (1 << 21, 40):
+        monkeypatch.setattr(cells, "CACHED_PIXELS", pixels)
+        monkeypatch.setattr("usu.operator.redistribute.CACHED_PIXELS", pixels)
+        made[pixels] = usu.redistribute(coarse, scores, budget=budget, base=base, max_gain=5.0)
+    whole, parts = made.values()
+    assert (whole - parts).abs().max() < 1e-15

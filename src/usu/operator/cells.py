@@ -18,7 +18,7 @@ from usu import _checks as check
 from usu.types import Array
 
 #: A band or chunk of about this many pixels stays in the processor's cache while it is worked on.
-_CACHED_PIXELS = 1 << 21
+CACHED_PIXELS = 1 << 21
 
 
 class Partition(Protocol):
@@ -101,12 +101,16 @@ class Grid:
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
         cells = values.reshape(-1, *self.grid)
+        if self.grid == (1, 1):  # a view: nothing is written for each pixel
+            return cells.expand(-1, *self.lattice)
         return cells.index_select(1, self._row).index_select(2, self._column)
 
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64."""
-        counts = field.dtype == torch.bool
-        parts = [self._sums(rows if counts else rows.double()) for _, (rows,) in self._bands(field)]
+        parts = []
+        for _, (rows,) in self._bands(field):  # of a tall cell again a few rows at a time: what is summed is a copy
+            some = rows.split(max(1, CACHED_PIXELS * rows.shape[2] // max(1, rows.numel())), 2)
+            parts.append(sum(self._sums(few if few.dtype == torch.bool else few.double()) for few in some))
         return torch.cat(parts, 1).reshape(len(field), -1)
 
     def peak(self, field: Tensor) -> Tensor:
@@ -130,7 +134,7 @@ class Grid:
                 if rates is not None:  # where the rate is negative the largest of rate · field is at the smallest field
                     top = top.where(rates[:, rows] > 0, -self._max_columns(-source.amin(2)))
                 # the field's own differences are exact; those of rate · field would not be
-                torch.sub(source, self._across(_finite(top)), out=result)
+                torch.sub(source, self._across(finite_or_zero(top)), out=result)
                 result.mul_(self._across(rates[:, rows]) if rates is not None else rate)
                 sums = self._sums(result.exp_())
                 sums = sums.where(sums > 0, 1)
@@ -144,7 +148,7 @@ class Grid:
         coarse = pixel = 0
         while coarse < len(heights):
             height, count = heights[coarse], 1
-            most = _CACHED_PIXELS // (batch * columns * height)
+            most = CACHED_PIXELS // (batch * columns * height)
             while count < most and coarse + count < len(heights) and heights[coarse + count] == height:
                 count += 1
             bands = [field.narrow(1, pixel, count * height).view(batch, count, height, columns) for field in fields]
@@ -175,7 +179,7 @@ class Grid:
         return cells.scatter_reduce(2, self._column.expand(columns.shape), columns, "amax")
 
 
-def _finite(top: Tensor) -> Tensor:
+def finite_or_zero(top: Tensor) -> Tensor:
     """Zero for the maximum of a cell that has none."""
     return top.where(top.isfinite(), 0)
 
@@ -210,7 +214,7 @@ class Labels:
         """Sum over each cell, in float64, a chunk of pixels at a time."""
         flat = field.reshape(len(field), -1)
         result = flat.new_zeros(flat.shape[0], len(self.sizes), dtype=torch.float64)
-        step = max(1, _CACHED_PIXELS // flat.shape[0])
+        step = max(1, CACHED_PIXELS // flat.shape[0])
         for start in range(0, flat.shape[1], step):
             where = self._flat[start : start + step]
             values = flat.narrow(1, start, len(where))
@@ -279,17 +283,16 @@ def plain_share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partit
     return weight * cells.spread((mass / sums.where(sums > 0, 1)).to(field.dtype))
 
 
-def centred(field: Tensor, rate: float | Tensor, cells: Partition, among: Tensor | None = None) -> Tensor:
+def centred(field: Tensor, rate: float | Tensor, cells: Partition) -> Tensor:
     """rate · (field - its maximum in the cell, or minimum where the rate is negative): logits, the largest of them 0.
 
-    The field's own differences are taken first, because they are exact and those of rate · field are not. ``among``:
-    the pixels whose maximum is meant.
+    The field's own differences are taken first, because they are exact and those of rate · field are not.
     """
-    top = cells.peak(field if among is None else field.masked_fill(~among, -torch.inf))
+    top = cells.peak(field)
     if isinstance(rate, Tensor):
         top = top.where(rate > 0, -cells.peak(-field))
         rate = cells.spread(rate.to(field.dtype))
-    return (field - cells.spread(_finite(top))) * rate
+    return (field - cells.spread(finite_or_zero(top))) * rate
 
 
 def rank_within(cells: Partition, order: Tensor) -> Tensor:

@@ -21,7 +21,16 @@ from torch.autograd import forward_ad
 
 from usu import _checks as check
 from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior, at_ceiling, budgeted, checked_budget
-from usu.operator.cells import Labels, Partition, centred, one_cell, partition_of, plain_share
+from usu.operator.cells import (
+    CACHED_PIXELS,
+    Labels,
+    Partition,
+    centred,
+    finite_or_zero,
+    one_cell,
+    partition_of,
+    plain_share,
+)
 from usu.types import Array, ArrayT
 
 #: exp(-64) is far from the smallest number of single precision, so up to here 1 will do as everybody's maximum.
@@ -198,36 +207,42 @@ class _Problem:
 
     def _logits(self, down: bool, prior: Tensor | None, exponent: float = 1.0) -> Tensor:
         """log φ(Φ) + exponent · log b, with -inf for a pixel that gets nothing and inf for one that is full."""
-        prior = None if exponent == 0 else prior
-        if prior is not None:
-            there = prior > 0
-            # pixels without base get nothing as long as those with one can hold the cell's mass; else these are full
-            count = self.cells.total(there)
-            enough = count > 0 if self.max_gain is None else self.max_gain * count >= self.cells.sizes
-            enough = self.cells.spread(enough)
-        if callable(self.potential):
-            logits = self.potential(self._attracting(down))
-        else:
-            among = None if prior is None else there == enough
-            logits = centred(-self.scores if down else self.scores, self.potential, self.cells, among)
-        if prior is None:
-            return logits
-        logits = logits + exponent * prior.where(there, 1).log()
-        return logits.masked_fill(~there & enough, -torch.inf).masked_fill(there & ~enough, torch.inf)
+        potential = self.potential
+        if prior is None or exponent == 0:
+            if callable(potential):
+                return potential(self._attracting(down))
+            return centred(-self.scores if down else self.scores, potential, self.cells)
+        # pixels without base get nothing as long as those with one can hold the cell's mass; else these are full
+        count = self.cells.total(prior > 0)
+        enough = count > 0 if self.max_gain is None else self.max_gain * count >= self.cells.sizes
+        enough = self.cells.spread(enough)
+        if callable(potential):
+            logits = potential(self._attracting(down))
+            return _in_bands(lambda *some: _led(*some, exponent=exponent), logits, prior, enough)
+        field = -self.scores if down else self.scores
+
+        def heard(field: Tensor, prior: Tensor, enough: Tensor) -> Tensor:
+            return field.masked_fill((prior > 0) != enough, -torch.inf)
+
+        top = self.cells.peak(_in_bands(heard, field, prior, enough))
+        return _in_bands(
+            lambda field, top, prior, enough: _led((field - top) * potential, prior, enough, exponent),
+            field, self.cells.spread(finite_or_zero(top)), prior, enough,
+        )  # fmt: skip
 
     def _over_whole_lattice(self, soft: SoftPrior) -> Tensor:
         whole = replace(self, cells=one_cell(self.cells.lattice, self.scores.device))
-        result = torch.zeros_like(self.scores)
-        spatial = tuple(range(1, self.scores.ndim))
+        spatial, found = tuple(range(1, self.scores.ndim)), []
         for sign, (mass, down) in zip((1, -1), self._parts(), strict=False):
             if self.base is not None:
-                prior = (sign * self.base).clamp(min=0)
+                prior = (self.base if sign > 0 else -self.base).clamp(min=0)
             else:
-                prior = self.cells.spread((mass / self.cells.sizes.clamp(min=1)).to(self.scores.dtype)).abs()
-            prior = prior + soft.floor * prior.amax(spatial, keepdim=True)
+                prior = self.cells.spread((mass / self.cells.sizes.clamp(min=1)).to(self.scores.dtype).abs())
+            if soft.floor:
+                prior = prior + soft.floor * prior.amax(spatial, keepdim=True)
             logits = whole._logits(down, prior, soft.exponent)
-            result = result + whole._shared(logits, mass.sum(1, keepdim=True))
-        return result
+            found.append(whole._shared(logits, mass.sum(1, keepdim=True)))
+        return found[0] if len(found) == 1 else found[0] + found[1]
 
     def _shared(self, logits: Tensor, mass: Tensor) -> Tensor:
         """The softmax of the logits times the mass, no pixel above the ceiling."""
@@ -238,6 +253,29 @@ class _Problem:
         left = (1 - ceiling * self.cells.total(full)).clamp(min=0)
         rest = share(logits.masked_fill(full, -torch.inf), mass * left, 1.0, self.cells)
         return self.cells.spread(mass * ceiling).to(rest.dtype).where(full, rest)
+
+
+def _in_bands(work: Callable[..., Tensor], *fields: Tensor) -> Tensor:
+    """What ``work`` makes of each pixel of fields (B, *lattice), a few rows at a time, so that they stay in the cache.
+
+    All at once where derivatives are asked for, which remember what was on the way.
+    """
+    rows = fields[0].shape[1]
+    step = max(1, CACHED_PIXELS * rows // max(1, fields[0].numel()))
+    if step >= rows or any(_transformed(field) or _tracked(field) for field in fields):
+        return work(*fields)
+    out = torch.empty_like(fields[0], memory_format=torch.contiguous_format)
+    for start in range(0, rows, step):
+        some = slice(start, start + step)
+        out[:, some] = work(*(field[:, some] for field in fields))
+    return out
+
+
+def _led(logits: Tensor, prior: Tensor, enough: Tensor, exponent: float) -> Tensor:
+    """Logits + exponent · log b, with -inf for a pixel that gets nothing and inf for one that is full."""
+    there = prior > 0
+    found = logits + exponent * prior.where(there, 1).log()
+    return found.masked_fill(~there & enough, -torch.inf).masked_fill(there & ~enough, torch.inf)
 
 
 def _log_potential(
@@ -283,9 +321,13 @@ def share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, *
     """
     if any(_transformed(tensor) for tensor in (field, mass)):
         return plain_share(field, mass, rate, cells)
-    if torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad):
+    if _tracked(field) or _tracked(mass):
         return _Share.apply(field, mass, rate, cells, mild)  # type: ignore[no-any-return, no-untyped-call]
     return cells.share(field.detach(), mass.detach(), rate, mild=mild)
+
+
+def _tracked(tensor: Tensor) -> bool:
+    return torch.is_grad_enabled() and tensor.requires_grad
 
 
 def _transformed(tensor: Tensor) -> bool:

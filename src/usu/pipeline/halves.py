@@ -6,7 +6,7 @@ And how much of the map would stay with other random groups: what the posterior 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -274,8 +274,8 @@ def expected_stability(
     every = torch.cat([effects.mean[None], effects.repeats(_DRAWS, times=times)])
     if times > 1:  # neither of the two is this run
         every = every[1:]
-    maps = _maps(every, labels, given, settings, finer)
-    return float(np.mean([iou_with_first(maps[:, t]) for t in range(maps.shape[1])]))
+    found = _maps(every, labels, given, settings, finer)
+    return float(np.mean([iou_with_first(maps[:, t]) for maps in found for t in range(maps.shape[1])]))
 
 
 def stable(effects: Effects, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor]) -> bool:
@@ -291,7 +291,7 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
     outlook = []
     with one_thread(len(effects.varied) < MANY):
         stability = expected_stability(effects, labels, given, settings, finer)
-        spread = _maps(effects.draws(_DRAWS), labels, given, settings, finer).std(0)
+        spread = torch.cat([maps.std(0) for maps in _maps(effects.draws(_DRAWS), labels, given, settings, finer)])
         for times in (2, 4, 8) if stability < settings.stability else ():
             more = expected_stability(effects, labels, given, settings, finer, times=times)
             outlook.append((times * len(effects.groups), more))
@@ -302,23 +302,32 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
     return Certainty(stability, stderr if several else stderr[0], tuple(outlook))
 
 
-def _maps(effects: Tensor, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor]) -> Tensor:
-    """Effects (n, T, P) as maps (n, T, h, w), small enough to be quick."""
+def _maps(
+    effects: Tensor, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """Effects (n, T, P) as maps (n, t, h, w), small enough to be quick, of a few targets at a time."""
     step = -(-max(labels.shape) // _SIDES[labels.ndim - 1])
-    some = (slice(None, None, step),) * labels.ndim
-    small = labels[some]
+    apart = (slice(None, None, step),) * labels.ndim
+    small = np.ascontiguousarray(labels[apart])
     shown = torch.from_numpy(np.ascontiguousarray(given.picture)).double().movedim(-1, 0)
     pool: Any = getattr(functional, f"adaptive_avg_pool{labels.ndim}d")
     picture = pool(shown, small.shape).movedim(0, -1).clamp(0, 1).numpy()
-    field = segment_scores(effects, labels, settings)[..., torch.from_numpy(np.ascontiguousarray(small))]
-    field = field_of(field.flatten(0, 1), picture, settings).reshape(field.shape)
     cells = given.cells
     if isinstance(cells, Labels):  # the boxes of a signal or a volume
         cells = boxes(cells.grid or (), small.shape)
     elif cells is not None:
-        cells = cells[some]
-    coarse = maps_of(given).cpu().double()
-    return map_of(coarse, field, settings, cells=cells, finer=[level.cpu() for level in finer])
+        cells = cells[apart]
+    coarse, layers = maps_of(given).cpu().double(), [level.cpu() for level in finer]
+    together = max(1, _AT_ONCE // (len(effects) * small.size))
+    for some in torch.arange(effects.shape[1]).split(together):
+
+        def own(maps: Tensor, dims: int, some: Tensor = some) -> Tensor:
+            return maps[some] if maps.ndim > dims and len(maps) > 1 else maps
+
+        field = segment_scores(effects[:, some], labels, settings)[..., torch.from_numpy(small)]
+        field = field_of(field.flatten(0, 1), picture, settings).reshape(field.shape)
+        levels = [own(level, small.ndim) for level in layers]
+        yield map_of(own(coarse, inner_dims(cells)), field, settings, cells=cells, finer=levels)
 
 
 def segment_scores(effects: Tensor, labels: NDArray, settings: Settings) -> Tensor:

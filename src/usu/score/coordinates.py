@@ -10,7 +10,7 @@ from torch import Tensor
 
 TINY = 1e-300
 #: Segments up to which all coordinates are as quick as some.
-_FEW = 256
+FEW = 256
 
 
 class At(NamedTuple):
@@ -54,7 +54,7 @@ class Coordinates:
     ) -> Coordinates:
         """Of K, the design (m, P) and what was seen through it; see `usu.score.posterior.fit`."""
         rows, parts = design.shape
-        some = rows < parts and parts > _FEW
+        some = rows < parts and parts > FEW
         if some:
             across = covariance @ design.T  # (P, m)
             w, vectors = torch.linalg.eigh(design @ across)

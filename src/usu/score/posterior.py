@@ -19,7 +19,7 @@ from torch import Tensor
 
 from usu.operator.cells import side_of
 from usu.operator.interpolate import shrinkage
-from usu.score.coordinates import TINY, Coordinates
+from usu.score.coordinates import FEW, TINY, Coordinates
 
 #: λ: the variance of the noise over that of an effect, from nearly none to nearly nothing else.
 RATIOS = tuple(10.0 ** (k / 4) for k in range(-6, 13))
@@ -53,16 +53,19 @@ class Posterior:
         return self.covariance.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
 
     @cached_property
-    def _spread(self) -> tuple[Tensor, Tensor]:
+    def _root(self) -> Tensor:
+        """(T, P, P): a matrix whose product with its own transpose is the covariance."""
+        if self.mean.shape[1] > FEW:  # several times as fast, and so many effects are never all certain
+            lower, failed = torch.linalg.cholesky_ex(self.covariance)
+            if not bool(failed.any()):
+                return lower
         values, vectors = torch.linalg.eigh(self.covariance)
-        return values, vectors
+        return vectors * values.clamp(min=0).sqrt()[:, None]
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """(count, T, P): effects that these data allow."""
-        values, vectors = self._spread
         normal = torch.randn(count, *self.mean.shape, generator=generator, dtype=torch.float64)
-        scaled = normal * values.clamp(min=0).sqrt()
-        return self.mean + torch.einsum("tpr,ntr->ntp", vectors, scaled)
+        return self.mean + torch.einsum("tpr,ntr->ntp", self._root, normal)
 
 
 def differences(groups: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
