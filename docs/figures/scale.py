@@ -28,7 +28,7 @@ def main() -> None:
         left.plot(sizes, [float(row["seconds"]) for row in own], **style)
         right.plot(sizes, [float(row["megabytes"]) / 1024 for row in own], **style)
     left.plot([0.01, 1], [0.5, 50], color=INK, linewidth=0.8, linestyle=":")
-    left.annotate("in proportion", (0.02, 0.35), fontsize=7)
+    left.annotate("in proportion", (0.0105, 0.22), fontsize=7)
     left.set(xscale="log", yscale="log", xlabel="part of the largest size", ylabel="seconds, one thread")
     right.set(xscale="log", ylim=(0, None), xlabel="part of the largest size", ylabel="peak memory, GB")
     right.legend(frameon=False, fontsize=7)

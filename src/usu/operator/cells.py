@@ -6,7 +6,7 @@ Everything here works on flat batches: fields are (batch, *lattice), cell values
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from itertools import pairwise
 from math import prod
 from typing import Protocol
@@ -107,10 +107,11 @@ class Grid:
 
     def total(self, field: Tensor) -> Tensor:
         """Sum over each cell, in float64."""
-        parts = []
-        for _, (rows,) in self._bands(field):  # of a tall cell again a few rows at a time: what is summed is a copy
-            some = rows.split(max(1, CACHED_PIXELS * rows.shape[2] // max(1, rows.numel())), 2)
-            parts.append(sum(self._sums(few if few.dtype == torch.bool else few.double()) for few in some))
+        counts = field.dtype == torch.bool
+        parts = [
+            reduce(torch.add, [self._sums(some if counts else some.double()) for (some,) in _few_rows(rows)])
+            for _, (rows,) in self._bands(field)
+        ]
         return torch.cat(parts, 1).reshape(len(field), -1)
 
     def peak(self, field: Tensor) -> Tensor:
@@ -126,18 +127,22 @@ class Grid:
         rates = rate.reshape(-1, *self.grid).to(field.dtype) if isinstance(rate, Tensor) else None
         one = field.new_tensor(-rate) if mild else field
         for rows, (source, result) in self._bands(field, out):
-            if mild and isinstance(rate, float):
-                torch.add(one, source, alpha=rate, out=result)
-                sums = self._sums(result.exp_())
-            else:
+            high, slope = None, rate
+            if not mild or rates is not None:
                 top = self._max_columns(source.amax(2))
                 if rates is not None:  # where the rate is negative the largest of rate · field is at the smallest field
                     top = top.where(rates[:, rows] > 0, -self._max_columns(-source.amin(2)))
-                # the field's own differences are exact; those of rate · field would not be
-                torch.sub(source, self._across(finite_or_zero(top)), out=result)
-                result.mul_(self._across(rates[:, rows]) if rates is not None else rate)
-                sums = self._sums(result.exp_())
-                sums = sums.where(sums > 0, 1)
+                    slope = self._across(rates[:, rows])
+                high = self._across(finite_or_zero(top))
+            parts = []
+            for some, made in _few_rows(source, result):
+                if high is None:
+                    torch.add(one, some, alpha=rate, out=made)  # type: ignore[arg-type] # no tensor where it is mild
+                else:  # the field's own differences are exact; those of rate · field would not be
+                    torch.sub(some, high, out=made).mul_(slope)
+                parts.append(self._sums(made.exp_()))
+            sums = reduce(torch.add, parts)
+            sums = sums if high is None else sums.where(sums > 0, 1)
             result.mul_(self._across((mass[:, rows] / sums).to(field.dtype)))
         return out
 
@@ -177,6 +182,14 @@ class Grid:
             return columns.view(*columns.shape[:2], -1, self._width).amax(3)
         cells = columns.new_full((*columns.shape[:2], self.grid[1]), -torch.inf)
         return cells.scatter_reduce(2, self._column.expand(columns.shape), columns, "amax")
+
+
+def _few_rows(*bands: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Bands of cells too tall for the cache, a few of their pixel rows at a time."""
+    step = CACHED_PIXELS * bands[0].shape[2] // max(1, bands[0].numel())
+    if step >= bands[0].shape[2]:
+        return iter((bands,))
+    return zip(*(band.split(max(1, step), 2) for band in bands), strict=True)
 
 
 def finite_or_zero(top: Tensor) -> Tensor:
@@ -263,17 +276,6 @@ def boxes(grid: Sequence[int], lattice: Sequence[int], device: torch.device | No
     for cells, pixels in zip(grid, lattice, strict=True):
         labels = labels[..., None] * cells + interval_of(pixels, cells, labels.device)
     return Labels(labels, prod(grid), tuple(grid))
-
-
-def one_cell(lattice: tuple[int, ...], device: torch.device) -> Partition:
-    """All of a lattice as one cell; of a picture without a label for each pixel.
-
-    >>> one_cell((2, 3), torch.device("cpu")).sizes.tolist()
-    [6]
-    """
-    if len(lattice) == 2:
-        return Grid((1, 1), (lattice[0], lattice[1]), device)
-    return Labels(torch.zeros(lattice, dtype=torch.int64, device=device), 1)
 
 
 def plain_share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition) -> Tensor:

@@ -23,11 +23,11 @@ from usu import _checks as check
 from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior, at_ceiling, budgeted, checked_budget
 from usu.operator.cells import (
     CACHED_PIXELS,
+    Grid,
     Labels,
     Partition,
     centred,
     finite_or_zero,
-    one_cell,
     partition_of,
     plain_share,
 )
@@ -218,7 +218,7 @@ class _Problem:
         enough = self.cells.spread(enough)
         if callable(potential):
             logits = potential(self._attracting(down))
-            return _in_bands(lambda *some: _led(*some, exponent=exponent), logits, prior, enough)
+            return _in_bands(lambda some, prior, enough: _led(some, prior, enough, exponent), logits, prior, enough)
         field = -self.scores if down else self.scores
 
         def heard(field: Tensor, prior: Tensor, enough: Tensor) -> Tensor:
@@ -231,7 +231,7 @@ class _Problem:
         )  # fmt: skip
 
     def _over_whole_lattice(self, soft: SoftPrior) -> Tensor:
-        whole = replace(self, cells=one_cell(self.cells.lattice, self.scores.device))
+        whole = replace(self, cells=_one_cell(self.cells.lattice, self.scores.device))
         spatial, found = tuple(range(1, self.scores.ndim)), []
         for sign, (mass, down) in zip((1, -1), self._parts(), strict=False):
             if self.base is not None:
@@ -253,6 +253,17 @@ class _Problem:
         left = (1 - ceiling * self.cells.total(full)).clamp(min=0)
         rest = share(logits.masked_fill(full, -torch.inf), mass * left, 1.0, self.cells)
         return self.cells.spread(mass * ceiling).to(rest.dtype).where(full, rest)
+
+
+def _one_cell(lattice: tuple[int, ...], device: torch.device) -> Partition:
+    """All of a lattice as one cell; of a picture without a label for each pixel.
+
+    >>> _one_cell((2, 3), torch.device("cpu")).sizes.tolist()
+    [6]
+    """
+    if len(lattice) == 2:
+        return Grid((1, 1), (lattice[0], lattice[1]), device)
+    return Labels(torch.zeros(lattice, dtype=torch.int64, device=device), 1)
 
 
 def _in_bands(work: Callable[..., Tensor], *fields: Tensor) -> Tensor:

@@ -58,9 +58,9 @@ class Posterior:
         if self.mean.shape[1] > FEW:  # several times as fast, and so many effects are never all certain
             lower, failed = torch.linalg.cholesky_ex(self.covariance)
             if not bool(failed.any()):
-                return lower
+                return lower  # type: ignore[no-any-return]
         values, vectors = torch.linalg.eigh(self.covariance)
-        return vectors * values.clamp(min=0).sqrt()[:, None]
+        return vectors * values.clamp(min=0).sqrt()[:, None]  # type: ignore[no-any-return]
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """(count, T, P): effects that these data allow."""
