@@ -15,11 +15,12 @@ vit_s14_cifar10. STEP is one of
 - rise: RISE with 4,000 evaluations;
 - choices: other fills and segmenters;
 - outlines: AUROC within cells that straddle an outline (pets);
-- fast: the preset that asks for no evaluations, against bilinear.
+- fast: the preset that asks for no evaluations, against bilinear;
+- softer: two seeds and faithfulness at higher temperatures, at even places.
 
 The steps few and rivals need ``pip install shapiq lightgbm saliency``, which nothing else does.
 
-Pictures are those at odd places of their folders, on which nothing was chosen. Each is a row of ``STEP-NETWORK.csv``,
-written as soon as it is known; a repeated command goes on. Every output of the network is kept in memory by the
-picture's bytes, so a run of 100 evaluations is the beginning of one of 300.
+Pictures are those at odd places of their folders, on which nothing was chosen, if nothing else is said. Each is a row
+of ``STEP-NETWORK.csv``, written as soon as it is known; a repeated command goes on. Every output of the network is kept
+in memory by the picture's bytes, so a run of 100 evaluations is the beginning of one of 300.
 """

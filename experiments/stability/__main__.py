@@ -11,7 +11,7 @@ import torch
 from experiments.pages import filled
 from experiments.stability.cases import NETWORKS, case_of, files_of, network, pixels_of
 from experiments.stability.sentences import sentences
-from experiments.stability.steps import STEPS
+from experiments.stability.steps import ALONE, STEPS
 from experiments.stability.tables import tables
 
 
@@ -22,7 +22,7 @@ def measure(asked: argparse.Namespace) -> None:
     asked.run.mkdir(parents=True, exist_ok=True)
     paths = {step: asked.run / f"{step}-{asked.network}.csv" for step in asked.steps}
     rows, loaded = {step: rows_of(path) for step, path in paths.items()}, network(asked.network, asked.data)
-    for file in files_of(asked.data / folder)[: asked.pictures]:
+    for file in files_of(asked.data / folder, even=asked.steps == ["softer"])[: asked.pictures]:
         missing = [step for step in paths if file.stem not in {row["picture"] for row in rows[step]}]
         case = case_of(loaded, pixels_of(file)) if missing else None
         for step in missing:
@@ -82,8 +82,8 @@ def main() -> None:
 
 def steps_of(text: str) -> list[str]:
     steps = text.split(",")
-    if not set(steps) <= set(STEPS) or ("outlines" in steps and len(steps) > 1):
-        raise argparse.ArgumentTypeError("steps of the list, outlines (which has pictures of its own) alone")
+    if not set(steps) <= set(STEPS) or (set(steps) & set(ALONE) and len(steps) > 1):
+        raise argparse.ArgumentTypeError(f"steps of the list, {' and '.join(ALONE)} (with pictures of their own) alone")
     return steps
 
 

@@ -135,9 +135,9 @@ def network(name: str, data: Path) -> Loaded:
     return load() if name == "embedded" else load(f"{data / 'models' / 'load.py'}:{name}")
 
 
-def files_of(folder: Path) -> list[Path]:
-    """Odd places of a folder in an order that is spread over it, the same first ones whatever their number."""
-    files = sorted((folder / "images").iterdir())[1::2]
+def files_of(folder: Path, *, even: bool = False) -> list[Path]:
+    """Odd or even places of a folder in an order that is spread over it, the same first ones whatever their number."""
+    files = sorted((folder / "images").iterdir())[0 if even else 1 :: 2]
     return [files[(place * 37) % len(files)] for place in range(len(files))]
 
 

@@ -27,6 +27,8 @@ BUDGETS = (30, 60, 100, 150, 300, 600, 1200)
 FEW = (30, 60, 100, 300)
 #: Evaluations of the map that the others are compared with.
 LONG = 3000
+#: That of the presets and higher ones: what a softer map gains in stability and costs in faithfulness.
+TEMPERATURES = (0.3, 0.4, 0.5, 0.7)
 #: Other seeds that the prediction of one run is compared with.
 REPEATS = 5
 Row = dict[str, float]
@@ -199,6 +201,17 @@ def outlines(case: Case, path: Path) -> Row:
     return {f"{name} auroc": float(cell_auroc(pixel_map, truth, grid)) for name, pixel_map in maps.items()}
 
 
+def softer(case: Case, _: Path) -> Row:
+    row: Row = {}
+    for name in ("soft", "cell"):
+        for temperature in TEMPERATURES:
+            settings, at = replace(SETTINGS[name], temperature=temperature), f"{name}@{temperature}"
+            one, other = (case.made(settings, 300, seed).pixel_map for seed in (0, 1))
+            row[f"{at} iou"], row[f"{at} pearson"] = agreement(one, other)
+            row |= {f"{at} {metric}": value for metric, value in case.faithful(one).items()}
+    return row
+
+
 def fast(case: Case, _: Path) -> Row:
     """What the middle block of a transformer, or a finer layer, gives without any evaluation."""
     maps = {
@@ -208,7 +221,10 @@ def fast(case: Case, _: Path) -> Row:
     return {f"{name} {metric}": value for name, one in maps.items() for metric, value in case.faithful(one).items()}
 
 
+#: Steps with pictures of their own.
+ALONE = ("outlines", "softer")
 STEPS: dict[str, Callable[[Case, Path], Row]] = {
     "seeds": seeds, "repeats": repeats, "long": long, "curve": curve, "few": few, "moved": moved,
     "rivals": rivals, "rise": rise, "choices": choices, "outlines": outlines, "fast": fast,
+    "softer": softer,
 }  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from experiments.pages import markdown, once
 from experiments.stability.cases import NETWORKS, column
 from experiments.stability.rivals import SHAPIQ
-from experiments.stability.steps import BUDGETS, FEW, LONG, REPEATS
+from experiments.stability.steps import BUDGETS, FEW, LONG, REPEATS, TEMPERATURES
 
 import usu
 
@@ -98,7 +98,7 @@ def tables(every: Mapping[str, Rows]) -> dict[str, str]:
         "few": _few(every, PAID[0]), "record few noise": _few(every, PAID[1]),
         "moved": _moved(every), "rivals": _rivals(every), "choices": _choices(every), "fills": _fills(every),
         "outlines": _outlines(every),
-        "fast": _fast(every),
+        "fast": _fast(every), "record softer": _softer(every),
     }  # fmt: skip
 
 
@@ -289,3 +289,18 @@ def _fast(every: Mapping[str, Rows]) -> str:
             lines.append([title, metric, str(one.n), f"{one.other:.3f}", f"{one.one:.3f}", f"{one.shift:+.3f}",
                           told(one.p)])  # fmt: skip
     return markdown(("network", "metric", "n", "bilinear", "`fast`", "shift", "p"), once(lines))
+
+
+def _softer(every: Mapping[str, Rows]) -> str:
+    """What a higher temperature gains and costs, beside that of the presets."""
+    lines = []
+    for title, rows in steps(every, "softer"):
+        for name in ("soft", "cell"):
+            for temperature in TEMPERATURES:
+                cells = [mean(rows, f"{name}@{temperature} iou")]
+                for metric in PAID:
+                    one = against(rows, f"{name}@{temperature} {metric}", f"{name}@{TEMPERATURES[0]} {metric}")
+                    cells.append(f"{one.one:.3f}" + ("" if temperature == TEMPERATURES[0] else f" ({told(one.p)})"))
+                lines.append([title, name, str(len(rows)), str(temperature), *cells])
+    return markdown(("network", "preset", "n", "temperature", "IoU", "ins-del mean (p)", "ins-del noise (p)",
+                     "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip

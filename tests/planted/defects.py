@@ -73,6 +73,9 @@ DEFECTS: tuple[Defect, ...] = (
         ("scores not flipped for negative mass", "return 1 - self.scores if down else self.scores", "return self.scores"),
         ("derivative without the shares", "pulled = cells.total(gradient * weight)", "pulled = cells.total(gradient)"),
         ("what the ceiling took is given twice", "mass * left, 1.0", "mass, 1.0"),
+        ("pixels without a prior are heard", "(prior > 0) != enough, -torch.inf", "(prior > 0) == enough, -torch.inf"),
+        ("all rows are the first ones", "work(*(field[:, some] for field in fields))",
+         "work(*(field[:, : some.stop - some.start] for field in fields))"),
     ),
     *_in(
         "operator", "operator/budgets.py",
@@ -82,6 +85,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     *_in(
         "operator", "operator/cells.py",
+        ("only the first rows of a tall cell add up", "sums = reduce(torch.add, parts)", "sums = parts[0]"),
         ("maximum where the smallest counts", "-self._max_columns(-source.amin(2))", "self._max_columns(source.amax(2))"),
     ),
     *_in(
@@ -125,6 +129,8 @@ DEFECTS: tuple[Defect, ...] = (
         "sources", "sources/cams.py",
         ("weights not averaged", "gradient.flatten(2).mean(2), activation)", "gradient.flatten(2).sum(2), activation)"),
         ("negative gradients kept", "(gradient.relu() * activation)", "(gradient * activation)"),
+        ("neighbours in the wrong order", "filled.index_select(dim, low).lerp(filled.index_select(dim, high), part)",
+         "filled.index_select(dim, high).lerp(filled.index_select(dim, low), part)"),
         ("layer not told", "name, reason = found.layer, reason or found.reason", "reason = reason or found.reason"),
     ),
     *_in(
@@ -170,10 +176,14 @@ DEFECTS: tuple[Defect, ...] = (
         ("groups, not segments", "share = total / shown.shape[1]", "share = total / shown.shape[0]"),
     ),
     *_in(
-        "score", "score/posterior.py",
+        "score", "score/coordinates.py",
         ("wrong sign of the volume", ".sum(1) + rows * ratio.log()", ".sum(1) - rows * ratio.log()"),
         ("certain of what nobody saw", "ratio / (self.w + ratio), 1.0)", "ratio / (self.w + ratio), 0.0)"),
+    ),
+    *_in(
+        "score", "score/posterior.py",
         ("recall, not IoU", "both / (2 * chosen[0].sum() - both)", "both / chosen[0].sum()"),
+        ("variances where deviations belong", "values.clamp(min=0).sqrt()[:, None]", "values.clamp(min=0)[:, None]"),
     ),
     *_in(
         "score", "score/locality.py",
@@ -185,7 +195,8 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     *_in(
         "refine", "refine/fields.py",
-        ("sign of one diagonal", "+ (p[..., 2:, :-2] - p[..., 2:, 2:])", "- (p[..., 2:, :-2] - p[..., 2:, 2:])"),
+        ("sums, not differences, along the diagonals", "h = h.narrow(axis, 0, n) - h.narrow(axis, 2, n)",
+         "h = h.narrow(axis, 0, n) + h.narrow(axis, 2, n)"),
     ),
     *_in(
         "refine", "refine/fields.py",
