@@ -333,3 +333,11 @@ def test_a_few_rows_at_a_time_are_as_good_as_all_at_once(budget, signed, monkeyp
         made[pixels] = usu.redistribute(coarse, scores, budget=budget, base=base, max_gain=5.0)
     whole, parts = made.values()
     assert (whole - parts).abs().max() < 1e-15
+
+
+def test_a_high_score_where_there_is_no_base_costs_the_others_no_digits():
+    scores = torch.tensor([[0.5, 0.50012, 0.9, 1.0]])
+    base = torch.tensor([[1.0, 3.0, 0.0, 0.0]])
+    got = usu.redistribute(torch.ones(1, 1), scores, temperature=1e-4, base=base)
+    exact = base.double() * ((scores.double() - 0.5) / 1e-4).exp().where(base > 0, 0)
+    assert torch.allclose(got.double(), 4 * exact / exact.sum(), rtol=1e-6)
