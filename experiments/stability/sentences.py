@@ -201,20 +201,22 @@ def _softer(every: Mapping[str, Rows]) -> list[str]:
     gains, costs = [], []
     for name, title in FULL.items():
         if rows := every.get(f"softer-{name}"):
-            iou, paid, half = (
-                against(rows, f"cell@{warm} {metric}", f"cell@{first} {metric}")
-                for metric in ("iou", PAID[0], PAID[3])
-            )  # fmt: skip
+            found = {
+                metric: against(rows, f"cell@{warm} {metric}", f"cell@{first} {metric}") for metric in ("iou", *PAID)
+            }
+            iou = found.pop("iou")
             gains.append(f"from {iou.other:.2f} to {iou.one:.2f} on {title} (n {iou.n})")
-            costs.append(
-                f"insertion minus deletion (mean fill) {paid.other:.3f} to {paid.one:.3f} (p {told(paid.p)}) and half "
-                f"deletion (noise fill) {half.other:.3f} to {half.one:.3f} (p {told(half.p)}) on {title}"
-            )
+            paid = [
+                f"{CALLED[metric]}, {one.other:.3f} to {one.one:.3f} (p {told(one.p)})"
+                for metric, one in found.items()
+                if one.p is not None and one.p < LEVEL
+            ]
+            costs.append(f"on {title} {'; '.join(paid) if paid else 'nothing that can be told'}")
     if not gains:
         return []
     return [
         f"- **A softer map is more stable, and not for nothing.** At even places a temperature of {warm} instead of "
-        f"{first} takes two seeds of `cell` {_listed(gains)}, and {'; '.join(costs)}. So the presets keep {first}; "
+        f"{first} takes two seeds of `cell` {_listed(gains)}. It costs {_listed(costs)}. So the presets keep {first}; "
         f"`dataclasses.replace(usu.PRESETS['cell'], temperature={warm})` is yours to choose."
     ]
 
