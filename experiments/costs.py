@@ -24,6 +24,8 @@ KINDS: dict[str, tuple[str, Callable[[float], float]]] = {
     "batch": ("{:,.0f} pictures", float),
 }
 FILLS = ("missing", "blur", "mean")
+#: The power up to which a cost counts as in proportion to its size.
+LINEAR = 1.05
 #: Pictures from which on methods are ranked.
 ENOUGH = 6
 #: The map of `Grad-CAM, bilinear`, made by another library.
@@ -83,8 +85,9 @@ def _scale(rows: list[Row]) -> str:
                 f"{_gigabytes(timed[0])} to {_gigabytes(timed[-1])}",
             )
         )  # fmt: skip
-    worse = [f"{kind} ({value:.2f})" for kind, value in grown.items() if value > 1.05]
-    verdict = f"These grow faster than their size: {'; '.join(worse)}." if worse else "None grows faster than its size."
+    worse = [f"{kind} ({value:.2f})" for kind, value in grown.items() if value > LINEAR]
+    none = f"None grows by a power above {LINEAR}."
+    verdict = f"These grow faster than their size: {'; '.join(worse)}." if worse else none
     heads = ("what", "from, to", "seconds", "power of the size", "peak, GB")
     return markdown(heads, table) + "\n\n" + prose(verdict)
 

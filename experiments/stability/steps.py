@@ -28,7 +28,7 @@ FEW = (30, 60, 100, 300)
 #: Evaluations of the map that the others are compared with.
 LONG = 3000
 #: That of the presets and higher ones: what a softer map gains in stability and costs in faithfulness.
-TEMPERATURES = (0.3, 0.4, 0.5, 0.7)
+TEMPERATURES = (PRESETS["cell"].temperature, 0.4, 0.5, 0.7)
 #: Other seeds that the prediction of one run is compared with.
 REPEATS = 5
 Row = dict[str, float]

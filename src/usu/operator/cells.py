@@ -126,23 +126,23 @@ class Grid:
         mass = mass.reshape(-1, *self.grid)
         rates = rate.reshape(-1, *self.grid).to(field.dtype) if isinstance(rate, Tensor) else None
         one = field.new_tensor(-rate) if mild else field
+        steep = rate if mild and isinstance(rate, float) else None
         for rows, (source, result) in self._bands(field, out):
-            high, slope = None, rate
-            if not mild or rates is not None:
+            if steep is None:
                 top = self._max_columns(source.amax(2))
                 if rates is not None:  # where the rate is negative the largest of rate · field is at the smallest field
                     top = top.where(rates[:, rows] > 0, -self._max_columns(-source.amin(2)))
-                    slope = self._across(rates[:, rows])
+                slope = rate if rates is None else self._across(rates[:, rows])
                 high = self._across(finite_or_zero(top))
             parts = []
             for some, made in _few_rows(source, result):
-                if high is None:
-                    torch.add(one, some, alpha=rate, out=made)  # type: ignore[arg-type] # no tensor where it is mild
+                if steep is not None:
+                    torch.add(one, some, alpha=steep, out=made)
                 else:  # the field's own differences are exact; those of rate · field would not be
                     torch.sub(some, high, out=made).mul_(slope)
                 parts.append(self._sums(made.exp_()))
             sums = reduce(torch.add, parts)
-            sums = sums if high is None else sums.where(sums > 0, 1)
+            sums = sums.where(sums > 0, 1) if steep is None else sums
             result.mul_(self._across((mass[:, rows] / sums).to(field.dtype)))
         return out
 

@@ -55,12 +55,14 @@ class Posterior:
     @cached_property
     def _root(self) -> Tensor:
         """(T, P, P): a matrix whose product with its own transpose is the covariance."""
-        if self.mean.shape[1] > FEW:  # several times as fast, and so many effects are never all certain
-            lower, failed = torch.linalg.cholesky_ex(self.covariance)
+        root: Tensor
+        if self.mean.shape[1] > FEW:  # several times as fast; it fails where some effect is certain
+            root, failed = torch.linalg.cholesky_ex(self.covariance)
             if not bool(failed.any()):
-                return lower  # type: ignore[no-any-return]
+                return root
         values, vectors = torch.linalg.eigh(self.covariance)
-        return vectors * values.clamp(min=0).sqrt()[:, None]  # type: ignore[no-any-return]
+        root = vectors * values.clamp(min=0).sqrt()[:, None]
+        return root
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """(count, T, P): effects that these data allow."""
