@@ -20,7 +20,7 @@ from usu.models.libraries import Known
 from usu.models.pictures import Geometry, Picture, as_bytes, find, read, seen, taken
 from usu.operator.cells import Labels, Partition, boxes, partition_of
 from usu.segment.segmenter import MOST_CHANNELS
-from usu.sources.coarse import CoarseMap
+from usu.sources.cams import CoarseMap
 from usu.types import Array, NDArray
 
 

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 import usu
-from usu.sources.attention import rolled_out
-from usu.sources.attention_matrices import recorded_attention
+from usu.sources.attention import recorded_attention, rolled_out
 
 VIT = {"patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
 

@@ -140,13 +140,13 @@ DEFECTS: tuple[Defect, ...] = (
         ("class token as the first place", "[:, grid.prefix :]", "[:, : result.shape[-1] - grid.prefix]"),
     ),
     *_in(
-        "sources", "sources/coarse.py",
+        "sources", "sources/layers.py",
         ("as likely counts as likelier", "likelier = (rows > own)", "likelier = (rows >= own)"),
         ("model left in training mode", "with undisturbed(model), torch.inference_mode(False), torch.enable_grad():",
          "with torch.inference_mode(False), torch.enable_grad():"),
     ),
     *_in(
-        "sources", "sources/grids.py",
+        "sources", "sources/recording.py",
         ("height and width swapped", "places.reshape(len(places), *self.size, -1)",
          "places.reshape(len(places), *self.size[::-1], -1)"),
     ),

@@ -230,7 +230,8 @@ def test_watershed_knows_every_dimension() -> None:
 
 
 def test_tokens_over_a_signal_and_a_volume_are_found() -> None:
-    from usu.sources.grids import LayerGrid, trace_tokens
+    from usu.sources.recording import LayerGrid
+    from usu.sources.tokens import trace_tokens
 
     for size, patch in (((12,), 3), ((4, 6, 8), 2)):
         image = torch.rand(1, 2, *size, requires_grad=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from usu.sources import gradcam
-from usu.sources.grids import LayerGrid, find_grid
+from usu.sources.recording import LayerGrid, find_grid
 
 
 def small(*, inplace: bool = False, channels: int = 4) -> nn.Sequential:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from usu.sources import gradcam
-from usu.sources.grids import LayerGrid, trace_tokens
+from usu.sources.recording import LayerGrid
+from usu.sources.tokens import trace_tokens
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 

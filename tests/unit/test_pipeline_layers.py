@@ -18,8 +18,8 @@ from usu.forward import engine
 from usu.operator.interpolate import follow_picture, layered
 from usu.pipeline import explain, upsample
 from usu.settings import PRESETS
-from usu.sources.cams import LEVELS
 from usu.sources.finer import finer_maps
+from usu.sources.layers import LEVELS
 
 DRAW = torch.Generator().manual_seed(6)
 IMAGE = torch.rand(3, 32, 32, generator=DRAW)

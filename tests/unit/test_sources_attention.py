@@ -10,8 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from usu.sources import attention_rollout, gradient_attention
-from usu.sources.attention import relevance, rolled_out
-from usu.sources.attention_matrices import open_attention, recorded_attention
+from usu.sources.attention import open_attention, recorded_attention, relevance, rolled_out
 
 
 def naive_rollout(attentions):

@@ -16,7 +16,7 @@ from usu.cli.run import source_from
 from usu.sources import coarse_map
 from usu.sources.attention import attention_rollout, gradient_attention
 from usu.sources.cams import gradcam, hirescam, layercam
-from usu.sources.reshape import reshape_transform
+from usu.sources.tokens import reshape_transform
 
 
 def small() -> nn.Sequential:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import usu
 from tests.small_nets import Tokens, Tower, counted, seeded
 from usu.forward import engine
-from usu.sources import cams
+from usu.sources import layers
 from usu.sources.cams import everywhere
 from usu.sources.finer import finer_maps, module_of
 
@@ -27,7 +27,7 @@ def tower() -> Tower:
 @pytest.fixture(autouse=True)
 def _two_levels(monkeypatch) -> None:
     """However many are in use, two show more of what one could get wrong."""
-    monkeypatch.setattr(cams, "LEVELS", 2)
+    monkeypatch.setattr(layers, "LEVELS", 2)
 
 
 def by_layercam(net: nn.Module, target: object, picture: Tensor = PICTURE) -> list[Tensor]:
@@ -77,7 +77,7 @@ def test_only_the_next_resolutions_above_the_cells_are_heard(tower, monkeypatch,
     found = finer_maps(engine(tower, 0), tower, PICTURE, cells)
     assert [one.shape[-1] for one in found.maps] == sizes
     for levels in (0, 1, 3):
-        monkeypatch.setattr(cams, "LEVELS", levels)
+        monkeypatch.setattr(layers, "LEVELS", levels)
         maps = finer_maps(engine(tower, 0), tower, PICTURE, cells).maps
         assert [one.shape[-1] for one in maps] == [n for n in (4, 8, 16, 32) if n * n > cells][:levels]
 

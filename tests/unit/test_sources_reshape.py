@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import usu
-from usu.sources.grids import LayerGrid, find_grid
+from usu.sources.recording import LayerGrid, find_grid
 
 
 def embedding(patch: int, channels: int = 3) -> nn.Module:

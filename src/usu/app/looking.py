@@ -42,7 +42,7 @@ from usu.refine import StopReason
 from usu.score.bayesian import Effects
 from usu.settings import PRESETS, Settings
 from usu.sources import LAYER_SOURCES
-from usu.sources.coarse import CoarseMap
+from usu.sources.cams import CoarseMap
 from usu.types import NDArray
 
 #: What the page calls a budget, as settings. They share their scores, so that one set serves all three.

@@ -25,8 +25,7 @@ from usu.pipeline.run import upsample
 from usu.results import Explanation
 from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
 from usu.sources import LAYER_SOURCES
-from usu.sources.cams import coarse_map
-from usu.sources.coarse import CoarseMap
+from usu.sources.cams import CoarseMap, coarse_map
 from usu.types import Array, NDArray
 
 #: What was explained, and how: `logging.getLogger("usu")`.

@@ -31,7 +31,7 @@ from usu.pipeline.halves import (
 )  # fmt: skip
 from usu.results import Upsampled, versions
 from usu.settings import Settings, settings_of
-from usu.sources.coarse import CoarseMap
+from usu.sources.cams import CoarseMap
 from usu.types import Array, ArrayT
 
 

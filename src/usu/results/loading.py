@@ -12,7 +12,8 @@ from usu.models.pictures import Geometry
 from usu.refine import StopReason
 from usu.results.folder import saved_manifest, unit_of
 from usu.results.result import Explanation, Upsampled
-from usu.sources.coarse import CoarseMap, Goal
+from usu.sources.cams import CoarseMap
+from usu.sources.layers import Goal
 from usu.types import NDArray
 
 #: What is in a manifest beside the provenance of the map.

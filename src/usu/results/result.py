@@ -14,7 +14,7 @@ from usu.plot import figures
 from usu.plot.panels import Panel
 from usu.refine import StopReason
 from usu.results.folder import manifest_of, save_explanation
-from usu.sources.coarse import CoarseMap
+from usu.sources.cams import CoarseMap
 from usu.types import ArrayT, NDArray
 
 if TYPE_CHECKING:

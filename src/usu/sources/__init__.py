@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from usu.sources.attention import attention_rollout, gradient_attention
-    from usu.sources.cams import coarse_map, gradcam, hirescam, layercam
-    from usu.sources.coarse import CoarseMap
-    from usu.sources.reshape import ReshapeTransform, reshape_transform
-    from usu.sources.tokens import token_drop
+    from usu.sources.cams import CoarseMap, coarse_map, gradcam, hirescam, layercam
+    from usu.sources.tokens import ReshapeTransform, reshape_transform, token_drop
 
 __all__ = [
     "LAYER_SOURCES", "SOURCES", "CoarseMap", "ReshapeTransform", "attention_rollout", "coarse_map", "gradcam",
@@ -21,8 +19,8 @@ SOURCES: tuple[str, ...] = (*LAYER_SOURCES, "attention_rollout", "gradient_atten
 
 #: Names that are not in `cams.py`, by the file they come from; all are loaded when they are first asked for.
 _FROM = {
-    "CoarseMap": "coarse", "ReshapeTransform": "reshape", "reshape_transform": "reshape",
-    "attention_rollout": "attention", "gradient_attention": "attention", "token_drop": "tokens",
+    "attention_rollout": "attention", "gradient_attention": "attention",
+    "ReshapeTransform": "tokens", "reshape_transform": "tokens", "token_drop": "tokens",
 }  # fmt: skip
 
 

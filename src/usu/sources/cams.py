@@ -6,9 +6,8 @@ signals, (B, C, d, h, w) of volumes. A method is its formula of the two.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import TypeAlias
 
@@ -16,17 +15,51 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.forward.calls import logits_of
 from usu.sources import LAYER_SOURCES, SOURCES
-from usu.sources.coarse import CoarseMap, Goal, Target, Targets, checked, chunks, finite, notes_on, score_of
-from usu.sources.graph import output_nodes
-from usu.sources.layers import Chosen, find_layer, finer_layers, last_layer, named_layer, recorded
+from usu.sources.layers import Chosen, Goal, Target, checked, chunks, find_layer, one_pass
 from usu.types import Array
 
 #: (activation, gradient), each (B, C, h, w), to signed maps (B, h, w).
 Formula: TypeAlias = Callable[[Tensor, Tensor], Tensor]
-#: Resolutions beyond the coarse map's own that are looked at. A second one makes the backward pass longer.
-LEVELS = 1
+
+
+@dataclass(frozen=True, eq=False)
+class CoarseMap:
+    """A coarse attribution with its provenance."""
+
+    #: (B, h, w), at the layer's own resolution and in its own units; (B, l) of signals, (B, d, h, w) of volumes.
+    values: Tensor
+    layer: str
+    #: Why this layer.
+    reason: str
+    #: The class explained in each picture; None where the target was a callable.
+    targets: tuple[int, ...] | None
+    #: Forward passes counted in pictures; each came with a backward pass.
+    evaluations: int
+    #: What a person should know before believing the map.
+    notes: tuple[str, ...] = ()
+    #: Maps of finer layers from the same pass, (B, h', w') each, the next finer first; empty unless asked for.
+    finer: tuple[Tensor, ...] = ()
+    #: (B, h, w), before negative evidence was cut off; None where the source has none, or the map came from elsewhere.
+    signed: Tensor | None = None
+    #: The class explained in each picture, as the same pass saw it; empty where the target was a callable.
+    goals: tuple[Goal, ...] = ()
+
+    @property
+    def probabilities(self) -> tuple[float | None, ...]:
+        """Of the class explained in each picture; None where the model's output is no N x classes tensor."""
+        return tuple(goal.probability for goal in self.goals)
+
+    @property
+    def empty(self) -> tuple[bool, ...]:
+        """For each picture, whether its map is zero everywhere."""
+        return tuple((self.values.flatten(1) == 0).all(1).tolist())
+
+    @property
+    def only_negative(self) -> tuple[bool, ...]:
+        """For each picture, whether there is evidence against the target and none for it."""
+        flat = (self.values if self.signed is None else self.signed).flatten(1)
+        return tuple(((flat <= 0).all(1) & (flat < 0).any(1)).tolist())
 
 
 def gradcam_of(activation: Tensor, gradient: Tensor) -> Tensor:
@@ -147,10 +180,10 @@ def _cam(
     with chunks(model, batch, targets, chunk) as parts:
         for leaf, wanted in parts:
             # the classes of one picture together; all chunks take the same layer
-            for found, own, finest, passes in _one_pass(model, leaf, targets if several else wanted, top, name, finer):
+            for found, own, finest, passes in one_pass(model, leaf, targets if several else wanted, top, name, finer):
                 name, reason = found.layer, reason or found.reason
                 maps.append(_map(formula, found))
-                details.append(finest)
+                details.append(finer_layercams(finest))
                 goals += own
                 evaluations += passes
     signed = finite(torch.cat(maps))
@@ -164,56 +197,42 @@ def _cam(
         signed=signed,
         goals=tuple(goals),
     )
-    return replace(made, notes=notes_on(made, relu=relu, several=several))
+    return replace(made, notes=_notes_on(made, relu, several))
 
 
-def _one_pass(
-    model: nn.Module, leaf: Tensor, targets: Targets, top: int | None, layer: str | None, finer: bool
-) -> Iterator[tuple[Chosen, list[Goal], list[Tensor], int]]:
-    """The layer, the classes, LayerCAMs of finer layers, and the forward passes: one, as a rule, and none for further
-    classes of the same picture."""
-    with recorded(model, leaf, layer, shapes=finer) as seen:
-        output = model(seen.entry)
-    scores = _scores(output, targets, top, len(leaf))
-    passes = 1
-    if layer is None and not seen.depends(scores[0][0]):
-        # something cuts the graph, such as no_grad() around a backbone: a changed picture shows what depends on it
-        with recorded(model, leaf, shapes=finer, trace=False) as seen:
-            output = model(seen.entry)
-        scores = _scores(output, targets, top, len(leaf))
-        noise = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(0)).to(leaf)
-        with recorded(model, leaf + noise, shapes=finer, trace=False) as other:
-            model(other.entry)
-        pairs = zip(seen.outputs, other.outputs, strict=True)
-        seen.outputs = deque(one for one, two in pairs if not torch.equal(one.output, two.output))
-        for shape, one in list(seen.by_shape.items()):
-            if torch.equal(one.output, other.by_shape[shape].output):
-                del seen.by_shape[shape]
-        passes = 3
-    if callable(targets):
-        seen.spent, seen.nearly = output_nodes(output, scores[0][0])
-    found: Chosen | None = None
-    for number, (score, goals) in enumerate(scores):
-        again = number + 1 < len(scores)
-        if found is not None:  # every class at the layer of the first
-            seen.outputs = deque(one for one in seen.outputs if one.name == found.layer)
-            found = replace(named_layer(seen, score, found.layer, again=finer or again), grid=found.grid)
-        elif layer is None:
-            found = last_layer(seen, score, again=finer or again)
-        else:
-            found = named_layer(seen, score, layer, again=finer or again)
-        details = finer_layercams(finer_layers(seen, score, found.grid.places, LEVELS, again=again)) if finer else []
-        yield found, goals, details, 0 if number else passes * len(leaf)
+def _notes_on(found: CoarseMap, relu: bool, several: bool) -> tuple[str, ...]:
+    """What is odd about the maps, one sentence per kind; ``several``: they are classes of one picture."""
+    names = found.targets if several and found.targets else range(len(found.values))
+    against = found.only_negative
+    zero = [empty and not negative for empty, negative in zip(found.empty, against, strict=True)]
+    shown = "so the rectified map is zero. See it in `signed`" if relu else "the map has no positive value"
+    notes = []
+    for flags, text in (
+        (zero, "the map is zero everywhere: the target does not depend on this layer here. Try another layer."),
+        (against, f"the layer holds only evidence against the target, {shown}."),
+    ):
+        which = ", ".join(str(name) for name, flag in zip(names, flags, strict=True) if flag)
+        if which and len(flags) > 1:
+            notes.append(f"{'Class' if several else 'Picture'} {which}: {text}")
+        elif which:
+            notes.append(text[0].upper() + text[1:])
+    return tuple(notes)
 
 
-def _scores(output: object, targets: Targets, top: int | None, batch: int) -> list[tuple[Tensor, list[Goal]]]:
-    """The score of all pictures together, or of each class of a single one."""
-    if top is not None:
-        logits = logits_of(output)
-        targets = tuple(logits[0].topk(check.whole_number("top", top, least=1, most=logits.shape[1])).indices.tolist())
-    if isinstance(targets, tuple) and len(targets) > batch:
-        return [score_of(output, (index,), batch) for index in targets]
-    return [score_of(output, targets, batch)]
+def _map(formula: Formula, found: Chosen) -> Tensor:
+    if found.gradient is None:
+        return found.activation.new_zeros(found.activation[:, 0].shape)
+    return formula(found.activation, found.gradient)
+
+
+def finite(values: Tensor) -> Tensor:
+    """The maps themselves, if all of their values are finite."""
+    if not bool(values.isfinite().all()):
+        raise ValueError(
+            "`model` must have finite activations and gradients at the layer; got NaN or infinity. "
+            "Check the scaling of `images` and the model's weights."
+        )
+    return values
 
 
 def finer_layercams(layers: list[Chosen]) -> list[Tensor]:
@@ -247,9 +266,3 @@ def everywhere(gradient: Tensor | None) -> Tensor | None:
         part = (place % step / step).to(gradient.dtype).reshape(-1, *[1] * (gradient.ndim - 1 - dim))
         filled = filled.index_select(dim, low).lerp(filled.index_select(dim, high), part)
     return filled
-
-
-def _map(formula: Formula, found: Chosen) -> Tensor:
-    if found.gradient is None:
-        return found.activation.new_zeros(found.activation[:, 0].shape)
-    return formula(found.activation, found.gradient)

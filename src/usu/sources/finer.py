@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from usu.forward import Engine, undisturbed
 from usu.forward.calls import read, top_class
-from usu.sources import cams
-from usu.sources.layers import finer_layers, recorded
+from usu.sources.cams import finer_layercams
+from usu.sources.layers import finer_layers
+from usu.sources.recording import recorded
 from usu.types import Array
 
 
@@ -59,9 +60,6 @@ def finer_maps(engine: Engine, module: nn.Module, picture: Array, cells: int) ->
         engine.meter.spent += 1
         target = engine.target if engine.target is not None else (top_class(output),)
         values = read(output, target, engine.link, 1)[0]
-        levels = [
-            cams.finer_layercams(finer_layers(seen, value, cells, cams.LEVELS, again=i + 1 < len(values)))
-            for i, value in enumerate(values)
-        ]
+        levels = [finer_layercams(finer_layers(seen, value, cells)) for value in values]
     maps = tuple(torch.cat(level) for level in zip(*levels, strict=True))
     return Finer(maps, replace(engine, target=target))

@@ -1,30 +1,142 @@
-"""Layers of a model: found by name, recorded during one forward pass, chosen by what reaches the target."""
+"""One pass of a model for a source: pictures in, the score that is explained, and the layer that answers."""
 
 from __future__ import annotations
 
 import difflib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu.sources.graph import is_embedding, tensors_of, upstream
-from usu.sources.grids import LayerGrid, find_grid, trace_tokens
+from usu.forward import undisturbed
+from usu.forward.calls import checked_target, convolution_dims, logits_of, read
+from usu.sources.recording import LayerGrid, LayerOutput, Recording, recorded, tensors_of, upstream
+from usu.types import Array
 
-#: Outputs kept while searching. The layer wanted is near the end, and so memory does not grow with depth.
-_KEPT = 64
-#: Nodes of the graph between the picture, or a convolution, and its tokens: more are no patch embedding.
-_EMBEDDING = 100
+#: A class for all pictures, one class per picture, a function of the raw output giving (B,), or None: each top class.
+Target: TypeAlias = int | Sequence[int] | Callable[[Any], Tensor] | None
+#: The same with one class per picture.
+Targets: TypeAlias = tuple[int, ...] | Callable[[Any], Tensor] | None
+#: Resolutions beyond the coarse map's own that are looked at. A second one makes the backward pass longer.
+LEVELS = 1
 #: Fewer layers of a kind are no stack of transformer blocks with a middle.
 _BLOCKS = 4
-_WITHOUT_HOOK = (nn.Linear, torch.jit.ScriptModule)
+_BATCHES = ("signals, B x C x L", "pictures, B x C x H x W", "volumes, B x C x D x H x W")
+#: Nodes of the graph that leave an output what it is.
+_COPIES = ("Clone", "Alias", "Upsample", "Sigmoid", "Softmax", "LogSoftmax", "Permute", "Transpose", "View", "ToCopy")
+#: Those that work on each place by itself: what is behind them is the output again, before its last linear map.
+_POINTWISE = (
+    *_COPIES, "Relu", "Gelu", "Silu", "Hardswish", "Hardtanh", "LeakyRelu", "Elu", "Tanh", "NativeDropout",
+    "NativeBatchNorm", "CudnnBatchNorm", "NativeGroupNorm", "NativeLayerNorm", "Addmm", "Mm", "UnsafeView", "T",
+)  # fmt: skip
+
+
+class Goal(NamedTuple):
+    """A class that is explained in one picture."""
+
+    number: int
+    #: None where the model's output is no N x classes tensor.
+    probability: float | None = None
+    #: How many classes the model finds likelier.
+    likelier: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """A layer's activation and the target's gradient there, (B, C, h, w) each; None where there is no gradient."""
+
+    layer: str
+    grid: LayerGrid
+    activation: Tensor
+    gradient: Tensor | None
+    reason: str = ""
+
+
+def checked(
+    method: str, model: object, images: Array, target: Target, chunk: int, *, several: bool = False
+) -> tuple[Tensor, Targets]:
+    """Images (B, C, *size) for a model that has gradients, and one class per picture; or several of a single one."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"`model` must be an nn.Module, because {method} needs gradients; got {type(model).__name__}. "
+            "For other models bring a coarse map of your own."
+        )
+    batch = check.as_tensor("images", images)
+    dims = convolution_dims(model)
+    if not 3 <= batch.ndim <= 5 or batch.ndim - 1 == dims:
+        form, more = _BATCHES[(dims or 2) - 1], " Add a dimension with [None]." if batch.ndim - 1 == dims else ""
+        raise ValueError(f"`images` must be a batch of {form}; got {check.shape(batch)}.{more}")
+    check.whole_number("chunk", chunk, least=1)
+    targets = checked_target(target)
+    if not isinstance(targets, tuple) or (several and len(batch) == 1):
+        return batch, targets
+    if len(targets) not in (1, len(batch)):
+        raise ValueError(
+            f"`target` must be one class, or one per picture ({len(batch)}); got {len(targets)}. "
+            "For several targets of one picture hand in one picture at a time."
+        )
+    return batch, targets * len(batch) if len(targets) == 1 else targets
+
+
+@contextmanager
+def chunks(
+    model: nn.Module, images: Tensor, targets: Targets, chunk: int
+) -> Iterator[Iterator[tuple[Tensor, Targets]]]:
+    """Leaves of the graph, at most ``chunk`` images each, with their targets; the model is undisturbed meanwhile.
+
+    A caller's no_grad() or inference_mode() has no effect in here.
+    """
+    home = next((parameter.device for parameter in model.parameters()), images.device)
+
+    def each() -> Iterator[tuple[Tensor, Targets]]:
+        for start in range(0, len(images), chunk):
+            part = slice(start, start + chunk)
+            leaf = images[part].detach().to(home).clone().requires_grad_()
+            yield leaf, targets[part] if isinstance(targets, tuple) else targets
+
+    with undisturbed(model), torch.inference_mode(False), torch.enable_grad():
+        yield each()
+
+
+def score_of(output: object, targets: Targets, batch: int) -> tuple[Tensor, list[Goal]]:
+    """The sum over pictures of the value explained in each, and the classes. The pictures do not affect each other."""
+    goals: list[Goal] = []
+    if callable(targets):
+        values = read(output, targets, "logit", batch)
+        if values.shape[1] != 1:
+            raise ValueError(
+                f"`target` must return one number per picture; got {check.shape(values)} for {batch} pictures."
+            )
+    else:
+        logits = logits_of(output)
+        classes = logits.argmax(1).tolist() if targets is None else list(targets)
+        values = read(output, tuple(classes), "logit", batch).diagonal()
+        goals = _goals(logits, classes)
+    if not values.requires_grad:
+        raise ValueError(
+            "`model` must be differentiable from input to target; got a value without a gradient. "
+            "Remove no_grad() or detach() on the way, or bring a coarse map of your own."
+        )
+    return values.sum(), goals
+
+
+def _goals(logits: Tensor, classes: list[int]) -> list[Goal]:
+    """The classes with their probabilities, where there is more than one to choose from."""
+    if logits.shape[1] < 2:
+        return [Goal(index) for index in classes]
+    rows = logits.detach().double()
+    # some models end in a softmax of their own
+    unit = bool((rows >= 0).all()) and bool(((rows.sum(1) - 1).abs() < 1e-2).all())
+    own = rows.gather(1, torch.tensor(classes, device=rows.device)[:, None])
+    chances = own if unit else (own - rows.logsumexp(1, keepdim=True)).exp()
+    likelier = (rows > own).sum(1)
+    return [Goal(*found) for found in zip(classes, chances.flatten().tolist(), likelier.tolist(), strict=True)]
 
 
 def find_layer(model: nn.Module, layer: str | nn.Module) -> str:
@@ -44,209 +156,68 @@ def find_layer(model: nn.Module, layer: str | nn.Module) -> str:
     raise ValueError(f"`layer` must name a layer of the model; got {layer!r}. Close are: {', '.join(close)}.")
 
 
-class LayerOutput(NamedTuple):
-    """One layer's output in one pass."""
+def one_pass(
+    model: nn.Module, leaf: Tensor, targets: Targets, top: int | None, layer: str | None, finer: bool
+) -> Iterator[tuple[Chosen, list[Goal], list[Chosen], int]]:
+    """The layer, the classes, finer layers, and the forward passes counted in pictures.
 
-    name: str
-    output: Tensor
-
-
-@dataclass(eq=False)
-class Recording:
-    """What the layers of a model returned in one forward pass."""
-
-    #: (B, C, *size), the leaf of the graph.
-    images: Tensor
-    #: False: the graph does not show what depends on the picture, and shapes alone decide.
-    trace: bool = True
-    #: In the order the layers finished: the last ones, or those of the layer asked for.
-    outputs: deque[LayerOutput] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    #: The last output of each shape, in that order.
-    by_shape: dict[tuple[int, ...], LayerOutput] = field(default_factory=dict)
-    #: Outputs over the picture as tokens, by the parent and the kind of their module: blocks of a transformer together.
-    blocks: dict[tuple[str, type], list[LayerOutput]] = field(default_factory=dict)
-    #: What the convolutions returned, the last of each grid (h, w): a ViT's patch embedding is one of them.
-    patches: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
-    #: C and l of what convolutions over signals returned: these are no tokens.
-    channels_first: set[tuple[int, ...]] = field(default_factory=set)
-    #: The first tensor (., N, C) of each N and C that depends on the picture: there a token may still be one patch.
-    tokens: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-    #: N and C that were seen before without the picture: words, queries, or the position embedding of a ViT.
-    foreign: set[tuple[int, int]] = field(default_factory=set)
-    #: Layers that depend on the picture and have tokens without a grid, with their shapes.
-    unplaced: dict[str, str] = field(default_factory=dict)
-    #: Nodes of the graph that make the model's output, and those that are it but for pointwise steps; `output_nodes`.
-    spent: set[Any] = field(default_factory=set)
-    nearly: set[Any] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        #: What goes into the model: a copy, because a first layer that works in place may not touch a leaf.
-        self.entry = self.images.clone()
-        self._known: dict[bool, set[Any]] = {rows: {self.entry.grad_fn, None} for rows in (False, True)}
-        self._dependent: dict[bool, set[Any]] = {rows: {self.entry.grad_fn} - {None} for rows in (False, True)}
-        self._grids: dict[tuple[int, ...], LayerGrid | None] = {}
-        self._verdicts: dict[tuple[int, int], tuple[bool, LayerGrid | None]] = {}
-
-    def depends(self, tensor: Tensor, *, rows: bool = False) -> bool:
-        """Whether there is a way through the graph from the picture to this tensor.
-
-        With ``rows``, one on which tokens stay themselves. Attention mixes what it looks at into its queries: words,
-        object queries or latents that looked at the picture know it and are no places of it.
-        """
-        node, known, dependent = tensor.grad_fn, self._known[rows], self._dependent[rows]
-        if node not in known:
-            if not dependent.isdisjoint(upstream([node], known, rows=rows)):
-                dependent.add(node)
-            known.add(node)
-        return node in dependent
-
-    def grid(self, shape: tuple[int, ...], *, guess: bool = False) -> LayerGrid | None:
-        """Where outputs of this shape lie over the picture; None: nowhere.
-
-        Tokens are traced back to the patches they were made of. Where they are mixed before they are first seen, their
-        number must be that of a convolution's places; with ``guess``, any number that fits the picture will do.
-        """
-        key = (*shape, int(guess))
-        if key not in self._grids:
-            rows = len(shape) == 3 and self.trace and shape[1:] not in self.channels_first
-            certain, grid = self._traced(shape[1], shape[2]) if rows else (False, None)
-            if grid is None and (guess or not certain):
-                size, loose = tuple(self.images.shape[2:]), guess or not self.trace
-                grid = find_grid(shape, len(self.images), size, self.patches, guess=loose)
-            self._grids[key] = grid
-        return self._grids[key]
-
-    def note_tokens(self, value: Tensor) -> None:
-        """Remember the first tokens (., N, C) of their kind."""
-        kind = (value.shape[1], value.shape[2])
-        if kind not in self.tokens:
-            if self.depends(value):
-                self.tokens[kind] = value
-            else:
-                self.foreign.add(kind)
-
-    def _traced(self, count: int, width: int) -> tuple[bool, LayerGrid | None]:
-        """Whether it is certain where tokens (., count, width) lie, and where. Layers may change their width."""
-        kind = (count, width)
-        if kind not in self.foreign:
-            kind = next((one for one in self.tokens if one[0] == count and one not in self.foreign), kind)
-        if kind not in self._verdicts:
-            self._verdicts[kind] = self._verdict(count, self.tokens.get(kind), kind in self.foreign)
-        return self._verdicts[kind]
-
-    def _verdict(self, count: int, first: Tensor | None, foreign: bool) -> tuple[bool, LayerGrid | None]:
-        if first is None:
-            return foreign, None
-        # the first is a slice of other tokens: all but the class token, or the detection tokens alone
-        node: Any = first.grad_fn
-        while node.name().startswith(("Clone", "Alias")):
-            node = node.next_functions[0][0]
-        if node.name().startswith("Slice") and node._saved_dim == 1 and len(node._saved_self_sym_sizes) == 3:
-            sizes, start = node._saved_self_sym_sizes, node._saved_start
-            whole = self.grid((len(self.images), sizes[1], sizes[2]))
-            if whole is not None:
-                start -= 0 if start < sizes[1] else 2**64 - sizes[1]  # counted from the end
-                before = whole.prefix - start
-                cut = replace(whole, prefix=before, suffix=count - before - whole.places)
-                return True, cut if cut.prefix >= 0 <= cut.suffix else None
-        # mixed tokens cannot be told apart, and a backward pass through many layers would cost as much as the map
-        sources = [one for size, one in self.patches.items() if prod(size) <= count and self.depends(one)]
-        ends = {self.entry.grad_fn, *(one.grad_fn for one in sources)}
-        if len(upstream([first.grad_fn], ends)) > _EMBEDDING:
-            return foreign, None
-        certain, grid = trace_tokens(first, [*sources, self.images])
-        return certain or foreign, grid
-
-
-@contextmanager
-def recorded(
-    model: nn.Module, images: Tensor, layer: str | None = None, *, every: bool = True, shapes: bool = False,
-    trace: bool = True,
-) -> Iterator[Recording]:  # fmt: skip
-    """Record the forward pass of ``model(seen.entry)`` made inside; the hooks are gone afterwards.
-
-    Layers with parameters are recorded. Activations and poolings only repeat the layer before them. A linear projection
-    is left out because inside attention it holds queries, keys and values, not features of places; its block comes
-    right after it. What TorchScript compiled takes no hooks.
-
-    Args:
-        layer: keep the outputs of this layer, whatever it is; None: of all that depend on the picture and lie over it.
-        every: False keeps none of them.
-        shapes: also keep the last output of each shape.
-        trace: as in `Recording`.
+    All pictures together, or one class of a single picture after the other: further classes need no forward pass.
     """
-    seen, search, dims = Recording(images, trace), shapes or (every and layer is None), images.ndim - 2
-    passed_on: list[Tensor | None] = [None, None]  # the copy that was handed on last, and what it is a copy of
 
-    def keep(name: str, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
-        tensor = next(iter(tensors_of(output)), None)
-        for value in (*inputs[:1], tensor):
-            if isinstance(value, Tensor) and value.ndim == 3:
-                seen.note_tokens(value)
-        if tensor is None:
-            return None
-        shape = tuple(tensor.shape)
-        if len(shape) == dims + 2 and isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-            seen.patches[shape[2:]] = tensor
-            seen.channels_first.add(shape[1:])
-        if not tensor.requires_grad:
-            return None
-        # the layers inside a ModelOutput are recorded themselves
-        rebuilt, spatial, grid = isinstance(output, Tensor) or type(output) in (tuple, list), False, None
-        candidate = search and rebuilt and len(shape) in (3, dims + 2) and shape[0] == len(images)
-        if candidate and (not trace or seen.depends(tensor)):
-            grid = seen.grid(shape)
-            spatial = grid is not None
-            if grid is not None and trace and grid.layout == "tokens":
-                spatial = seen.depends(tensor, rows=True)
-            if not spatial and len(shape) == 3:
-                seen.unplaced[name] = check.shape(tensor)
-        wanted = name == layer or (layer is None and every and spatial)
-        if not wanted and not (shapes and spatial):
-            return None
-        # a block that returns what its last layer returned shares the copy, unless that was changed in place
-        again = tensor is passed_on[0] and tensor._version == 0
-        found = LayerOutput(name, passed_on[1] if again and passed_on[1] is not None else tensor)
-        if wanted:
-            seen.outputs.append(found)
-        if shapes and spatial:
-            seen.by_shape.pop(shape, None)
-            seen.by_shape[shape] = found
-            if trace and grid is not None and grid.layout == "tokens":
-                seen.blocks.setdefault((name.rpartition(".")[0], type(module)), []).append(found)
-        if again or not rebuilt:
-            return None
-        # a copy goes on, so that a layer that works in place cannot change what was recorded
-        passed_on[:] = tensor.clone(), tensor
-        if output is tensor:
-            return passed_on[0]
-        return type(output)([passed_on[0], *output[1:]]) if output[0] is tensor else None
+    def run(images: Tensor, name: str | None = None, *, trace: bool = True) -> tuple[Recording, object]:
+        with recorded(model, images, name, shapes=finer, trace=trace) as seen:
+            return seen, model(seen.entry)
 
-    handles = [
-        module.register_forward_hook(partial(keep, name))
-        for name, module in model.named_modules()
-        if name == layer
-        or (name and not isinstance(module, _WITHOUT_HOOK) and next(module.parameters(), None) is not None)
-    ]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
+    def scores_of(output: object) -> list[tuple[Tensor, list[Goal]]]:
+        classes = targets
+        if top is not None:
+            logits = logits_of(output)
+            check.whole_number("top", top, least=1, most=logits.shape[1])
+            classes = tuple(logits[0].topk(top).indices.tolist())
+        if isinstance(classes, tuple) and len(classes) > len(leaf):
+            return [score_of(output, (index,), len(leaf)) for index in classes]
+        return [score_of(output, classes, len(leaf))]
+
+    seen, output = run(leaf, layer)
+    scores, passes = scores_of(output), len(leaf)
+    if layer is None and not seen.depends(scores[0][0]):
+        # something cuts the graph, such as no_grad() around a backbone: a changed picture shows what depends on it
+        seen, output = run(leaf, trace=False)
+        scores, passes = scores_of(output), 3 * len(leaf)
+        noise = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(0)).to(leaf)
+        other, _ = run(leaf + noise, trace=False)
+        pairs = zip(seen.outputs, other.outputs, strict=True)
+        seen.outputs = deque(one for one, two in pairs if not torch.equal(one.output, two.output))
+        for shape, one in list(seen.by_shape.items()):
+            if torch.equal(one.output, other.by_shape[shape].output):
+                del seen.by_shape[shape]
+    spent, nearly = _output_nodes(output, scores[0][0]) if callable(targets) else (set(), set())
+    found: Chosen | None = None
+    for score, goals in scores:
+        if found is not None:  # every class at the layer of the first
+            seen.outputs = deque(one for one in seen.outputs if one.name == found.layer)
+            found = replace(_named_layer(seen, score, found.layer), grid=found.grid)
+        elif layer is None:
+            found = _last_layer(seen, score, spent, nearly)
+        else:
+            found = _named_layer(seen, score, layer)
+        yield found, goals, finer_layers(seen, score, found.grid.places, nearly) if finer else [], passes
+        passes = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """A layer's activation and the target's gradient there, (B, C, h, w) each; None where there is no gradient."""
+def _output_nodes(output: object, score: Tensor) -> tuple[set[Any], set[Any]]:
+    """Nodes that make an output over the picture which the score reads, and of what that is a copy of (upsampled).
 
-    layer: str
-    grid: LayerGrid
-    activation: Tensor
-    gradient: Tensor | None
-    reason: str = ""
+    A layer that ends there explains nothing: it is what the target is made of. Nor does one from which only pointwise
+    steps lead there, the second set: its map is the output's own.
+    """
+    tensors = tensors_of(output)
+    spatial = {one.grad_fn for one in tensors if one.ndim > 2 and one[0, 0].numel() > 1}
+    read_of = spatial & upstream([score.grad_fn], {one.grad_fn for one in tensors})
+    return upstream(read_of, only=_COPIES), upstream(read_of, only=_POINTWISE)
 
 
-def named_layer(seen: Recording, score: Tensor, layer: str, *, again: bool = False) -> Chosen:
+def _named_layer(seen: Recording, score: Tensor, layer: str) -> Chosen:
     """The layer asked for, as it ran last: its grid as found, else a plain (B, C, h, w)."""
     if not seen.outputs:
         raise ValueError(
@@ -263,41 +234,41 @@ def named_layer(seen: Recording, score: Tensor, layer: str, *, again: bool = Fal
             f"`layer` must have an output that lies over the picture; got {layer!r} with {check.shape(one.output)} for "
             f"pictures of {check.shape(seen.images)}. Choose an earlier layer, or leave it None to have one chosen."
         )
-    return replace(_at(score, [(one, grid)], again=again)[0], reason="asked for")
+    return replace(_at(score, [(one, grid)])[0], reason="asked for")
 
 
-def last_layer(seen: Recording, score: Tensor, *, again: bool = False) -> Chosen:
+def _last_layer(seen: Recording, score: Tensor, spent: set[Any], nearly: set[Any]) -> Chosen:
     """The last layer over the picture through which the score can be changed, and that is not the model's output.
 
-    Of a model whose output lies over the picture, it is one whose places still see each other before the output.
-    The head of a ViT that reads the class token alone leaves the patches of the last blocks' outputs without gradient;
-    then it is the layer before, usually the first norm of the last block.
+    Of a model whose output lies over the picture, it is one whose places still see each other before the output
+    (``spent`` and ``nearly`` are those of `_output_nodes`). The head of a ViT that reads the class token alone leaves
+    the patches of the last blocks' outputs without gradient; then it is the layer before, usually the first norm of
+    the last block.
     """
     placed = [(one, grid) for one in seen.outputs if (grid := seen.grid(tuple(one.output.shape))) is not None]
-    layers = [(one, grid) for one, grid in placed if one.output.grad_fn not in seen.spent]
-    spent = ", ".join(one.name for one, _ in placed if one.output.grad_fn in seen.spent)
-    if not layers or (seen.unplaced and is_embedding(layers[-1][0].output)):
+    layers = [(one, grid) for one, grid in placed if one.output.grad_fn not in spent]
+    read_by_target = ", ".join(one.name for one, _ in placed if one.output.grad_fn in spent)
+    if not layers or (seen.unplaced and _is_embedding(layers[-1][0].output)):
         lost = ", ".join(f"{name} ({shape})" for name, shape in seen.unplaced.items())
         raise ValueError(
             "`model` must have a layer behind its input embedding and before its output that depends on the picture "
-            f"and lies over it (B x C x h x w, or tokens of its patches); got {lost or spent or 'none'}. "
+            f"and lies over it (B x C x h x w, or tokens of its patches); got {lost or read_by_target or 'none'}. "
             "Name one with `layer`, or bring a coarse map of your own."
         )
-    aside = f"; not {spent}, which the target reads" if spent else ""
-    near = [one for one, _ in layers if one.output.grad_fn in seen.nearly]
-    deeper = [(one, grid) for one, grid in layers if one.output.grad_fn not in seen.nearly]
-    if near and (not deeper or is_embedding(deeper[-1][0].output)):
+    aside = f"; not {read_by_target}, which the target reads" if read_by_target else ""
+    near = [one for one, _ in layers if one.output.grad_fn in nearly]
+    deeper = [(one, grid) for one, grid in layers if one.output.grad_fn not in nearly]
+    if near and (not deeper or _is_embedding(deeper[-1][0].output)):
         # nothing but the input embedding is left: the first of the others is the furthest from the output
         deeper += [(one, grid) for one, grid in layers if one is near[0]]
         near = near[1:]
     if near:
         aside += f", nor {', '.join(one.name for one in near)}, from which only pointwise steps lead there"
-    layers = deeper
     # nearly always it is the very last one, and a backward pass through the head is all that is needed
-    (last,) = _at(score, layers[-1:], again=True)
+    (last,) = _at(score, deeper[-1:])
     if _nonzero(last.gradient):
         return replace(last, reason=f"the last spatial layer ({last.grid}{aside})")
-    for passed, found in enumerate(reversed(_at(score, layers, again=again))):
+    for passed, found in enumerate(reversed(_at(score, deeper))):
         if _nonzero(found.gradient):
             later = f"{passed} later one has" if passed == 1 else f"{passed} later ones have"
             reason = f"the last spatial layer with a gradient ({found.grid}; {later} none there{aside})"
@@ -305,8 +276,8 @@ def last_layer(seen: Recording, score: Tensor, *, again: bool = False) -> Chosen
     return replace(last, reason=f"the last spatial layer ({last.grid}{aside}); none has a gradient")
 
 
-def finer_layers(seen: Recording, score: Tensor, cells: int, levels: int, *, again: bool = False) -> list[Chosen]:
-    """The last layer of each of the next ``levels`` resolutions above ``cells`` places.
+def finer_layers(seen: Recording, score: Tensor, cells: int, nearly: Collection[Any] = ()) -> list[Chosen]:
+    """The last layer of each of the next ``LEVELS`` resolutions above ``cells`` places, those in ``nearly`` left out.
 
     The tokens of a transformer keep their resolution. There the middle one of its blocks is heard instead: what it
     knows of a place has not yet been shared with all the others.
@@ -314,20 +285,20 @@ def finer_layers(seen: Recording, score: Tensor, cells: int, levels: int, *, aga
     last: dict[tuple[int, ...], tuple[LayerOutput, LayerGrid]] = {}
     for shape, one in seen.by_shape.items():
         grid = seen.grid(shape)
-        if grid is not None and grid.places > cells and one.output.grad_fn not in seen.nearly:
+        if grid is not None and grid.places > cells and one.output.grad_fn not in nearly:
             last[grid.size] = one, grid
-    found = [last[size] for size in sorted(last, key=prod)[:levels]]
+    found = [last[size] for size in sorted(last, key=prod)[:LEVELS]]
     blocks = max(seen.blocks.values(), key=len, default=[])
     if not found and len(blocks) >= _BLOCKS:
         middle = blocks[(len(blocks) - 1) // 2]
         grid = seen.grid(tuple(middle.output.shape))
         found = [(middle, grid)] if grid is not None and grid.places >= cells else []
-    return _at(score, found, again=again) if found and score.requires_grad else []
+    return _at(score, found) if found and score.requires_grad else []
 
 
-def _at(score: Tensor, layers: Sequence[tuple[LayerOutput, LayerGrid]], *, again: bool) -> list[Chosen]:
+def _at(score: Tensor, layers: Sequence[tuple[LayerOutput, LayerGrid]]) -> list[Chosen]:
     """Each layer with d(score) / d(output); the parameters' .grad stays as it is."""
-    slopes = torch.autograd.grad(score, [one.output for one, _ in layers], retain_graph=again, allow_unused=True)
+    slopes = torch.autograd.grad(score, [one.output for one, _ in layers], retain_graph=True, allow_unused=True)
     return [
         Chosen(one.name, grid, grid.arrange(one.output.detach()), None if slope is None else grid.arrange(slope))
         for (one, grid), slope in zip(layers, slopes, strict=True)
@@ -336,3 +307,9 @@ def _at(score: Tensor, layers: Sequence[tuple[LayerOutput, LayerGrid]], *, again
 
 def _nonzero(gradient: Tensor | None) -> bool:
     return gradient is not None and bool(gradient.count_nonzero())
+
+
+def _is_embedding(tensor: Tensor) -> bool:
+    """Whether the picture went through one layer at most."""
+    nodes = upstream([tensor.grad_fn])
+    return len([node for node in nodes if node.name().startswith(("Convolution", "Addmm", "Mm", "Bmm"))]) <= 1
