@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from usu.results.region import Region
     from usu.settings import PRESETS, Settings
     from usu.sources import CoarseMap, reshape_transform
-    from usu.sources.attention import attention_rollout, gradient_attention
-    from usu.sources.cams import gradcam, hirescam, layercam
+    from usu.sources.cams import attention_rollout, gradcam, gradient_attention, hirescam, layercam
 
 __all__ = [
     "PRESETS", "AuditReport", "CoarseMap", "Contrast", "Explanation", "Hybrid", "Region", "Sample", "Sanity",

@@ -12,8 +12,7 @@ from usu.forward.calls import LINKS, Link, checked_link
 from usu.forward.engine import RUNTIMES, RuntimeName
 from usu.forward.fills import FILLS, Drop, Fill, fill_named
 from usu.operator.budgets import BUDGETS, Budget, SoftPrior, checked_budget
-from usu.segment.segmenter import Segmenter
-from usu.segment.slic import Slic
+from usu.segment.segmenter import Segmenter, Slic
 
 #: A little smoothing, or segments fray along fur and grain.
 _SLIC = Slic(smoothing=1.0)

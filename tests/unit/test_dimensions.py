@@ -230,8 +230,7 @@ def test_watershed_knows_every_dimension() -> None:
 
 
 def test_tokens_over_a_signal_and_a_volume_are_found() -> None:
-    from usu.sources.recording import LayerGrid
-    from usu.sources.tokens import trace_tokens
+    from usu.sources.tracing import trace_tokens
 
     for size, patch in (((12,), 3), ((4, 6, 8), 2)):
         image = torch.rand(1, 2, *size, requires_grad=True)
@@ -239,7 +238,7 @@ def test_tokens_over_a_signal_and_a_volume_are_found() -> None:
         tokens = pool(image, patch).flatten(2).mT
         tokens = torch.cat([torch.zeros(1, 2, 2), tokens], 1)
         grid = tuple(n // patch for n in size)
-        assert trace_tokens(tokens, [image]) == (True, LayerGrid(grid, "tokens", 2))
+        assert trace_tokens(tokens, [image]) == (True, (grid, 2, 0))
 
 
 def test_auto_stops_for_signals_too() -> None:

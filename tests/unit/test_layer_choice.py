@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from usu.sources import gradcam
-from usu.sources.recording import LayerGrid
-from usu.sources.tokens import trace_tokens
+from usu.sources.tracing import trace_tokens
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
@@ -176,6 +175,6 @@ def test_the_token_of_every_place(height, width, patch, margin):
     patches = nn.Conv2d(3, 6, patch, stride=patch)(picture)
     tokens = nn.functional.layer_norm(torch.cat([torch.zeros(2, 2, 6), patches.flatten(2).mT], 1), [6])
     for sources in ([picture], [patches, picture]):
-        assert trace_tokens(tokens, sources) == (True, LayerGrid((height, width), "tokens", 2))
+        assert trace_tokens(tokens, sources) == (True, ((height, width), 2, 0))
     assert trace_tokens(tokens.flip(1), [picture]) == (True, None)
     assert trace_tokens(tokens.softmax(1), [picture]) == (False, None), "every token knows every patch"

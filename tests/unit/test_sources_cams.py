@@ -14,8 +14,7 @@ from torch import nn
 import usu
 from usu.cli.run import source_from
 from usu.sources import coarse_map
-from usu.sources.attention import attention_rollout, gradient_attention
-from usu.sources.cams import gradcam, hirescam, layercam
+from usu.sources.cams import attention_rollout, gradcam, gradient_attention, hirescam, layercam
 from usu.sources.tokens import reshape_transform
 
 

@@ -8,9 +8,8 @@ if TYPE_CHECKING:
     from usu.segment.given import Given, from_labels, from_masks
     from usu.segment.hierarchy import split
     from usu.segment.segmenter import (
-        Segmenter, adjacency, boundary, connected, interior, merge_to, parents, refines, relabel,
+        Segmenter, Slic, adjacency, boundary, connected, interior, merge_to, parents, refines, relabel,
     )  # fmt: skip
-    from usu.segment.slic import Slic
     from usu.segment.tiles import Tiles
     from usu.segment.watershed import Watershed
 
@@ -21,8 +20,8 @@ __all__ = [
 
 #: Names that are not in `segmenter.py`, by the file they come from; all are loaded when they are first asked for.
 _FROM = {
-    **{name: name.lower() for name in ("Felzenszwalb", "Given", "Slic", "Tiles", "Watershed")},
-    "from_labels": "given", "from_masks": "given", "split": "hierarchy",
+    "Felzenszwalb": "felzenszwalb", "Tiles": "tiles", "Watershed": "watershed", "split": "hierarchy",
+    "Given": "given", "from_labels": "given", "from_masks": "given",
 }  # fmt: skip
 
 

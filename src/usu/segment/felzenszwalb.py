@@ -38,12 +38,12 @@ class Felzenszwalb:
         picture, parts, region = question(picture, parts, region)
         if region.ndim == 1:  # a signal is a picture of one row
             row = np.repeat(picture[None].mean(2, keepdims=True), 3, 2)
-            return self(row, parts, region=region[None]).reshape(-1)
+            return self(row, parts, region=region[None])[0]
         if region.ndim == 3:
             raise ValueError(f"`picture` must be H x W x 3 or L x channels for Felzenszwalb; got {picture.shape}.")
         pixels = int(np.count_nonzero(region))
         if pixels <= parts:
-            return answer(each_pixel(region), parts, region)
+            return each_pixel(region)
         box = bounding_box(region)
         inner = region[box]
         colour = smoothed(picture[box], inner, self.smoothing) if self.smoothing > 0 else picture[box]

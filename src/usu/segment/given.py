@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from usu.segment.segmenter import Segmenter, connected, label_map, question, relabel
-from usu.segment.slic import Slic
+from usu.segment.segmenter import Segmenter, Slic, connected, label_map, question, relabel
 from usu.types import NDArray
 
 _SLIC = Slic()

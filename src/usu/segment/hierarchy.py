@@ -52,7 +52,13 @@ def split(
             break
         box = boxes[p]
         region = labels[box] == p
-        children = merge_to(_answer(segmenter(picture[box], allowed, region=region), region), allowed)
+        found = label_map("segmenter(...)", segmenter(picture[box], allowed, region=region))
+        if found.shape != region.shape or not np.array_equal(found >= 0, region):  # a segmenter may be the user's own
+            raise ValueError(
+                f"`segmenter` must return labels of shape {region.shape}, at least 0 inside `region` and -1 outside; "
+                f"got {found.shape} with {np.count_nonzero(found >= 0)} of {np.count_nonzero(region)} pixels labelled."
+            )
+        children = merge_to(found, allowed)
         born = int(children.max()) + 1
         if born < 2:
             continue
@@ -61,14 +67,3 @@ def split(
         count += born - 1
         left -= born
     return np.asarray(result)
-
-
-def _answer(labels: NDArray, region: NDArray) -> NDArray:
-    """A segmenter may be the user's own: look at what it says before using it."""
-    labels = label_map("segmenter(...)", labels)
-    if labels.shape != region.shape or not np.array_equal(labels >= 0, region):
-        raise ValueError(
-            f"`segmenter` must return labels of shape {region.shape}, at least 0 inside `region` and -1 outside; got "
-            f"{labels.shape} with {np.count_nonzero(labels >= 0)} of {np.count_nonzero(region)} pixels labelled."
-        )
-    return labels

@@ -1,4 +1,4 @@
-"""What a segmenter is asked and answers, and the geometry of its label maps.
+"""What a segmenter is asked and answers, the geometry of its label maps, and SLIC, the default one.
 
 A label map is an H x W array of integers 0..P-1; pixels of equal label are one segment. Pixels are neighbours if they
 touch, at a corner too. A signal is a picture of one dimension (L x channels, labels of length L), a volume one of three
@@ -8,8 +8,10 @@ touch, at a corner too. A signal is a picture of one dimension (L x channels, la
 from __future__ import annotations
 
 import heapq
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import product
 from typing import Protocol, runtime_checkable
 
@@ -17,6 +19,12 @@ import numpy as np
 
 from usu import _checks as check
 from usu.types import NDArray
+
+#: Of a signal or a volume.
+MOST_CHANNELS = 16
+#: SLIC's seeds on a lattice are fast but in thin pictures or with few parts their segments may be far fewer than asked
+#: for; below this share of them the seeds are spread by k-means instead.
+_ENOUGH = 0.75
 
 
 @runtime_checkable
@@ -31,20 +39,15 @@ class Segmenter(Protocol):
         """
 
 
-#: Of a signal or a volume.
-MOST_CHANNELS = 16
-
-
 def question(picture: NDArray, parts: int, region: NDArray | None) -> tuple[NDArray, int, NDArray]:
     """The arguments of a segmenter, checked: a float64 picture, a number, and a region (everything, if None)."""
     if not isinstance(picture, np.ndarray):
         raise TypeError(f"`picture` must be a numpy array; got {type(picture).__name__}.")
     channels = 3 if picture.ndim == 3 else min(picture.shape[-1], MOST_CHANNELS) if picture.ndim in (2, 4) else 0
     if 0 in picture.shape or picture.shape[-1] != channels:
-        advice = "Repeat a grey picture three times, drop alpha."
         raise ValueError(
             f"`picture` must be H x W x 3, or L x channels or D x H x W x channels with at most {MOST_CHANNELS}; got "
-            f"shape {picture.shape}. {advice}"
+            f"shape {picture.shape}. Repeat a grey picture three times, drop alpha."
         )
     if not np.issubdtype(picture.dtype, np.floating):
         raise TypeError(f"`picture` must hold floats in [0, 1]; got {picture.dtype}. Divide 8-bit pictures by 255.")
@@ -86,8 +89,7 @@ def smoothed(colour: NDArray, region: NDArray, width: float) -> NDArray:
     """A Gaussian blur inside the region only: colour from outside does not leak in. Outside it means nothing."""
     from scipy.ndimage import gaussian_filter
 
-    inside = region[..., None].astype(np.float64)
-    widths = (width,) * region.ndim + (0,)
+    inside, widths = region[..., None].astype(np.float64), (width,) * region.ndim + (0,)
     # a pixel of the region always holds some of its own weight, so this divides by zero only outside
     weight = np.where(inside > 0, gaussian_filter(inside, widths, mode="reflect"), 1)
     return np.asarray(gaussian_filter(colour * inside, widths, mode="reflect") / weight)
@@ -238,23 +240,87 @@ def merge_to(labels: NDArray, most: int) -> NDArray:
 
 def _borders(labels: NDArray) -> tuple[NDArray, NDArray]:
     """Touching segments as rows (p, q) with p < q, and the number of pairs of neighbouring pixels of each."""
-    low = int(labels.min())
-    base = int(labels.max()) - low + 1
-    p, q = np.sort(labels.ravel()[_touching(labels)] - low, axis=0)
-    pairs, lengths = np.unique(p * base + q, return_counts=True)
-    return np.stack(np.divmod(pairs, base), axis=1) + low, lengths
 
+    def here_of(step: Iterable[int]) -> NDArray:
+        """Labels of the pixels from which such a step stays inside."""
+        return np.ravel(labels[tuple(slice(max(0, -n), -n if n > 0 else None) for n in step)])
 
-def _touching(labels: NDArray) -> NDArray:
-    """2 x N: places of neighbouring pixels in different segments, each pair once."""
-    place = np.arange(labels.size).reshape(labels.shape)
     # half of the neighbours; the other half are the same pairs, read backwards
     steps = [step for step in product((0, 1, -1), repeat=labels.ndim) if step > (0,) * labels.ndim]
+    pairs = np.concatenate([np.stack([here_of(step), here_of(-n for n in step)]) for step in steps], axis=1)
+    low, base = int(labels.min()), int(np.ptp(labels)) + 1
+    p, q = np.sort(pairs[:, pairs[0] != pairs[1]] - low, axis=0)
+    borders, lengths = np.unique(p * base + q, return_counts=True)
+    return np.stack(np.divmod(borders, base), axis=1) + low, lengths
 
-    def here_of(step: Sequence[int]) -> NDArray:
-        """Places from which such a step stays inside."""
-        return np.ravel(place[tuple(slice(max(0, -n), -n if n > 0 else None) for n in step)])
 
-    pairs = np.concatenate([np.stack([here_of(step), here_of([-n for n in step])]) for step in steps], axis=1)
-    here, there = labels.ravel()[pairs]
-    return pairs[:, here != there]
+@dataclass(frozen=True)
+class Slic:
+    """k-means in colour (CIELAB) and place: segments of similar size that follow edges.
+
+    ``compactness`` weighs place against colour: 1 follows every edge, 100 gives nearly square segments.
+    ``smoothing`` is the width in pixels of a Gaussian blur beforehand. The segments of a signal are windows that end
+    where it changes, those of a volume supervoxels; channels other than three are taken for lightness.
+
+    Guarantees: the same picture gives the same segments; connected; at most ``parts``; what lies outside a region does
+    not change them.
+    """
+
+    compactness: float = 10.0
+    smoothing: float = 0.0
+    iterations: int = 10
+
+    def __post_init__(self) -> None:
+        check.positive_number("compactness", self.compactness)
+        check.real_number("smoothing", self.smoothing, least=0)
+        check.whole_number("iterations", self.iterations, least=1)
+
+    def __call__(self, picture: NDArray, parts: int, *, region: NDArray | None = None) -> NDArray:
+        """Cut ``picture``, or the ``region`` of it, into about ``parts`` superpixels."""
+        whole = region is None
+        picture, parts, region = question(picture, parts, region)
+        if np.count_nonzero(region) <= parts:
+            return each_pixel(region)
+        if parts == 1:
+            return region.astype(np.int64) - 1
+        if whole:
+            labels = answer(self._run(picture, parts, None), parts, region)
+            if labels.max() + 1 >= _ENOUGH * parts:
+                return labels
+        found, box = np.zeros(region.shape, dtype=np.int64), bounding_box(region)
+        found[box] = self._run(picture[box], parts, region[box])
+        return answer(found, parts, region)
+
+    def _run(self, picture: NDArray, parts: int, region: NDArray | None) -> NDArray:
+        from skimage.color import rgb2lab
+        from skimage.segmentation import slic
+
+        size, coloured = picture.shape[:-1], picture.ndim > 2 and picture.shape[-1] == 3
+        if len(size) == 1:  # slic wants rows: a signal has one
+            picture, region = picture[None], None if region is None else region[None]
+        # slic brings whatever it is given to [0, 1], where the lightness of CIELAB runs to 100
+        compactness, blur, lab = self.compactness / (1 if coloured else 100), self.smoothing, coloured
+        if blur > 0 and region is not None and not region.all():  # slic's own blur knows no region
+            if coloured:
+                low, high = float(picture[region].min()), float(picture[region].max())
+                picture = rgb2lab(np.where(region[..., None], (picture - low) / ((high - low) or 1.0), 0.0))
+            picture = smoothed(picture, region, blur)
+            # this takes back that slic brings it to [0, 1]
+            compactness, blur, lab = compactness / (float(np.ptp(picture[region])) or 1.0), 0.0, False
+        with warnings.catch_warnings():
+            # k-means tells when a seed ends up without pixels; that seed's segment is simply not there
+            warnings.simplefilter("ignore", UserWarning)
+            labels = slic(
+                picture,
+                n_segments=parts,
+                compactness=compactness,
+                max_num_iter=self.iterations,
+                sigma=[blur if side > 1 else 0.0 for side in picture.shape[:-1]],
+                convert2lab=lab,
+                channel_axis=-1,
+                start_label=1,
+                # its own clean-up joins everything in noisy or thin pictures; `answer` joins the smallest pieces first
+                enforce_connectivity=False,
+                mask=region,
+            )
+        return np.asarray(labels, dtype=np.int64).reshape(size)  # type: ignore[no-any-return] # skimage has no types

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from usu._checks import choice
+from usu import _checks as check
 from usu.errors import MissingExtraError
-from usu.segment.segmenter import answer, question
+from usu.segment.segmenter import answer, each_pixel, question
 from usu.types import NDArray
 
 
@@ -31,7 +31,7 @@ class Watershed:
     by: Literal["area", "dynamics", "volume"] = "area"
 
     def __post_init__(self) -> None:
-        choice("by", self.by, ("area", "dynamics", "volume"))
+        check.choice("by", self.by, ("area", "dynamics", "volume"))
 
     def __call__(self, picture: NDArray, parts: int, *, region: NDArray | None = None) -> NDArray:
         """Cut ``picture``, or the ``region`` of it, into about ``parts`` basins."""
@@ -40,15 +40,20 @@ class Watershed:
         except ImportError:
             raise MissingExtraError("higra", "higra", "The hierarchical watershed") from None
         from skimage.color import rgb2lab
+        from skimage.measure import label
 
         picture, parts, region = question(picture, parts, region)
         labels = np.full(region.shape, -1, dtype=np.int64)
         colour = (rgb2lab(picture) if picture.shape[-1] == 3 else 100 * picture)[region]
-        ends = _edges(region)
         if len(colour) == 1:
-            return answer(np.zeros_like(labels), parts, region)
+            return each_pixel(region)
+        ends = _edges(region)
         step = np.linalg.norm(colour[ends[0]] - colour[ends[1]], axis=1)
-        loose = _bridges(region)  # the tree needs a connected graph: bridges are higher than any edge of the picture
+        # the tree needs a connected graph: a chain of bridges through the first pixels of the region's pieces, which
+        # are higher than any edge of the picture
+        piece = label(region, connectivity=1)[region]  # type: ignore[no-untyped-call]
+        first = np.unique(piece, return_index=True)[1]
+        loose = np.stack([first[:-1], first[1:]])
         ends = np.concatenate([ends, loose], axis=1)
         step = np.concatenate([step, np.full(loose.shape[1], step.max(initial=0) + 1)])
         graph = higra.UndirectedGraph(len(colour))
@@ -62,18 +67,8 @@ class Watershed:
 
 def _edges(region: NDArray) -> NDArray:
     """2 x E: the pairs of neighbours along a dimension inside the region, as positions among its pixels."""
-    position = np.full(region.shape, -1, dtype=np.int64)
-    position[region] = np.arange(np.count_nonzero(region))
+    position = each_pixel(region)
     axes = reversed(range(region.ndim))
     pairs = [np.stack([np.delete(position, end, axis).ravel() for end in (-1, 0)]) for axis in axes]
     ends = np.concatenate(pairs, axis=1)
     return ends[:, (ends >= 0).all(axis=0)]
-
-
-def _bridges(region: NDArray) -> NDArray:
-    """2 x (pieces - 1): a chain through the first pixels of the region's pieces."""
-    from skimage.measure import label
-
-    piece = label(region, connectivity=1)[region]  # type: ignore[no-untyped-call]
-    first = np.unique(piece, return_index=True)[1]
-    return np.stack([first[:-1], first[1:]])

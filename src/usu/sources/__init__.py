@@ -4,8 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from usu.sources.attention import attention_rollout, gradient_attention
-    from usu.sources.cams import CoarseMap, coarse_map, gradcam, hirescam, layercam
+    from usu.sources.cams import (
+        CoarseMap,
+        attention_rollout,
+        coarse_map,
+        gradcam,
+        gradient_attention,
+        hirescam,
+        layercam,
+    )  # fmt: skip
     from usu.sources.tokens import ReshapeTransform, reshape_transform, token_drop
 
 __all__ = [
@@ -18,10 +25,7 @@ LAYER_SOURCES: tuple[str, ...] = ("gradcam", "hirescam", "layercam")
 SOURCES: tuple[str, ...] = (*LAYER_SOURCES, "attention_rollout", "gradient_attention")
 
 #: Names that are not in `cams.py`, by the file they come from; all are loaded when they are first asked for.
-_FROM = {
-    "attention_rollout": "attention", "gradient_attention": "attention",
-    "ReshapeTransform": "tokens", "reshape_transform": "tokens", "token_drop": "tokens",
-}  # fmt: skip
+_FROM = {"ReshapeTransform": "tokens", "reshape_transform": "tokens", "token_drop": "tokens"}
 
 
 def __getattr__(name: str) -> Any:

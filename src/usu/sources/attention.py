@@ -12,7 +12,6 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,10 +20,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from usu import _checks as check
-from usu.sources.cams import CoarseMap, finite
-from usu.sources.layers import Goal, Target, Targets, checked, chunks, score_of
+from usu.sources.layers import Goal, Targets, score_of
 from usu.sources.recording import LayerGrid, Recording, recorded
-from usu.types import Array
 
 #: Whichever way a model calls it.
 _SOFTMAX: frozenset[Callable[..., Any]] = frozenset((torch.softmax, Tensor.softmax, functional.softmax))
@@ -62,76 +59,7 @@ def relevance(attentions: Sequence[Tensor], gradients: Sequence[Tensor | None]) 
     return (found - identity).expand(len(attentions[0]), -1, -1)
 
 
-def attention_rollout(model: nn.Module, images: Array, target: Target = None, *, chunk: int = 16) -> CoarseMap:
-    """Attention rollout: Π over layers of (mean over heads of A_l + I) / 2, in the rows that the target reads.
-
-    It shows where the model looked, not what spoke for a class: the map is the same for every target. The rows are
-    those of the last layer through which the target can be changed: the class token's, also the distillation token's,
-    or, where a model averages its patches, the mean of all of theirs.
-
-    Args:
-        model: an ``nn.Module`` with self-attention over all its patches (timm, transformers, torchvision or your own).
-        target: as in `usu.gradcam`; recorded in the result, and used to find the tokens that are read. The rest is as
-            there, too.
-
-    Guarantees:
-        Non-negative, and no more than 1 in all: what is missing is the share of class and register tokens. One forward
-        pass per picture and a backward pass no further than the last attention.
-
-    >>> import usu
-    >>> class Tokens(nn.Module):  # patches of 2 x 2, attention by likeness, the last token is read
-    ...     def forward(self, x):
-    ...         tokens = nn.functional.avg_pool2d(x, 2).flatten(1)[..., None]
-    ...         return (torch.softmax(1e3 * tokens @ tokens.mT, -1) @ tokens)[:, -1]
-    >>> picture = torch.zeros(1, 1, 4, 4)
-    >>> picture[..., 2:, :] = 1  # the lower patches are alike
-    >>> usu.attention_rollout(Tokens(), picture, 0).values.tolist()
-    [[[0.0, 0.0], [0.25, 0.75]]]
-    """
-    return _from_attention("Attention rollout", model, images, target, chunk, gradients=False)
-
-
-def gradient_attention(model: nn.Module, images: Array, target: Target = None, *, chunk: int = 16) -> CoarseMap:
-    """Gradient x attention, rolled out: R ← R + Ā·R, Ā = mean over heads of relu(d(target)/d(A_l) · A_l).
-
-    The generic rule of Chefer, Gur and Wolf (2021), in the rows that the target reads. Unlike `attention_rollout` it
-    depends on the target. Arguments are those of `attention_rollout`.
-
-    Guarantees:
-        Non-negative. One forward and one backward pass per picture. No scaling: the units are those of the target.
-
-    >>> class Tokens(nn.Module):  # the samples of a signal, attention by likeness, the last one is read
-    ...     def forward(self, x):
-    ...         return (torch.softmax(1e3 * x.mT @ x, -1) @ x.mT)[:, -1]
-    >>> gradient_attention(Tokens(), torch.tensor([[[0.0, 1.0, 1.0]]]), 0).values.tolist()  # A = 1/2, and so its effect
-    [[0.0, 0.5, 0.5]]
-    """
-    return _from_attention("Gradient x attention", model, images, target, chunk, gradients=True)
-
-
-def _from_attention(
-    method: str, model: nn.Module, images: Array, target: Target, chunk: int, *, gradients: bool
-) -> CoarseMap:
-    batch, targets = checked(method, model, images, target, chunk)
-    with chunks(model, batch, targets, chunk) as parts:
-        maps, layers, reasons, found = zip(
-            *(_one_pass(model, leaf, wanted, gradients=gradients) for leaf, wanted in parts), strict=True
-        )
-    goals = tuple(goal for some in found for goal in some)
-    made = CoarseMap(
-        values=finite(torch.cat(maps)),
-        layer=f"{layers[0]} attention layers" if layers[0] > 1 else "1 attention layer",
-        reason=reasons[0],
-        targets=None if callable(targets) else tuple(goal.number for goal in goals),
-        evaluations=len(batch),
-        goals=goals,
-    )
-    which = ", ".join(str(i) for i, empty in enumerate(made.empty) if empty)
-    note = f"Picture {which}: no attention speaks for the target, the map is zero everywhere."
-    return replace(made, notes=(note,) if which else ())
-
-
-def _one_pass(
+def attention_pass(
     model: nn.Module, leaf: Tensor, targets: Targets, *, gradients: bool
 ) -> tuple[Tensor, int, str, list[Goal]]:
     """The map, the number of attention layers, why these rows, and the classes."""

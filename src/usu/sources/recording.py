@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
+from usu.sources.tracing import trace_tokens
 
 #: Class, distillation and register tokens in front of the patches: at most so many where the patches were seen, and
 #: at most one and four where the grid can only be guessed from their number.
@@ -246,10 +247,8 @@ class Recording:
         ends = {self.entry.grad_fn, *(one.grad_fn for one in sources)}
         if len(upstream([first.grad_fn], ends)) > _EMBEDDING:
             return foreign, None
-        from usu.sources.tokens import trace_tokens
-
-        certain, grid = trace_tokens(first, [*sources, self.images])
-        return certain or foreign, grid
+        certain, order = trace_tokens(first, [*sources, self.images])
+        return certain or foreign, LayerGrid(order[0], "tokens", *order[1:]) if order else None
 
 
 @contextmanager

@@ -1,10 +1,9 @@
-"""A transformer's tokens: as maps over the picture, left out where they are hidden, traced back to their patches."""
+"""A transformer's tokens: as maps over the picture, and left out where the picture is hidden."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from usu import _checks as check
 from usu.errors import UsuError
 from usu.forward import undisturbed
 from usu.forward.tokens import TokenDrop
-from usu.sources.recording import LayerGrid, find_grid, recorded, tensors_of
+from usu.sources.recording import find_grid, recorded, tensors_of
 from usu.types import Array
 
 
@@ -144,67 +143,3 @@ def token_drop(model: object, image: Array) -> TokenDrop:
         with torch.no_grad():
             made.check(picture)
     return made
-
-
-def trace_tokens(tokens: Tensor, sources: Sequence[Tensor]) -> tuple[bool, LayerGrid | None]:
-    """The grid of tokens (B, N, C) that are each made of one patch of a source (B, c, *size), seen in their gradients.
-
-    The gradient of Σ_j k_j <r, T_j> at a place is k_j · d<r, T_j>: its ratio to that with all k_j = 1 says which token
-    the place belongs to. The numbers of the tokens go in as digits from 0 to 3, which leave room for the rounding of
-    bfloat16.
-
-    Returns:
-        Whether each place belongs to one token, and the grid, None if the tokens are not in the order of a picture.
-
-    >>> picture = torch.randn(1, 3, 4, 8, requires_grad=True)
-    >>> patches = torch.nn.functional.avg_pool2d(picture, 2).flatten(2).mT
-    >>> _, grid = trace_tokens(torch.cat([torch.zeros(1, 1, 3), patches, torch.zeros(1, 5, 3)], 1), [picture])
-    >>> str(grid)
-    '2 x 4 tokens after 1 and before 5 without a place'
-    """
-    count, width = tokens.shape[1:]
-    direction = torch.randn(width, generator=torch.Generator().manual_seed(0)).to(tokens)
-    numbers = torch.arange(count, device=tokens.device)
-    digits = max(1, -(-(count - 1).bit_length() // 2))
-    codes = [torch.ones_like(numbers), *(numbers // 4**k % 4 for k in range(digits))]
-    weighted = [(code[:, None] * direction).expand_as(tokens) for code in codes]
-    slopes = [torch.autograd.grad(tokens, sources, one, retain_graph=True, allow_unused=True) for one in weighted]
-    for plain, *coded in zip(*slopes, strict=True):
-        index = None if plain is None else _token_of_each_place(plain, coded)
-        if index is not None:
-            return True, _in_order(index, count)
-    return False, None
-
-
-def _token_of_each_place(plain: Tensor, coded: Sequence[Tensor]) -> Tensor | None:
-    """(*size), without a margin that no token sees; None where places are shared."""
-    plain = plain.double()
-    weight = plain.square().sum((0, 1))
-    index = torch.zeros_like(weight)
-    for k, slope in enumerate(coded):
-        digit = ((slope.double() * plain).sum((0, 1)) / weight).nan_to_num().round()
-        if bool(((slope.double() - digit * plain).square().sum((0, 1)) > 0.01 * weight).any()):
-            return None
-        index += digit * 4**k
-    there = weight > 0
-    for axis in range(weight.ndim):
-        along = there.movedim(axis, 0).reshape(there.shape[axis], -1).any(1).nonzero().flatten()
-        there, index = there.index_select(axis, along), index.index_select(axis, along)
-    return index.long() if there.numel() and bool(there.all()) else None
-
-
-def _in_order(index: Tensor, count: int) -> LayerGrid | None:
-    first = int(index.flatten()[0])
-    size: list[int] = []
-    expected, stride = torch.full_like(index, first), 1
-    for axis in reversed(range(index.ndim)):  # the last dimension runs fastest
-        along = (index.movedim(axis, 0).reshape(index.shape[axis], -1)[:, 0] - first) // stride
-        steps = along.diff()
-        if bool(((steps != 0) & (steps != 1)).any()):
-            return None
-        expected += stride * along.reshape(-1, *[1] * (index.ndim - axis - 1))
-        size.insert(0, int(along[-1]) + 1)
-        stride *= max(size[0], 1)
-    if not torch.equal(index, expected) or prod(size) <= 1:
-        return None
-    return LayerGrid(tuple(size), "tokens", first, count - first - prod(size))
