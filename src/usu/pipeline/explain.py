@@ -205,7 +205,7 @@ def _one_shown(coarse: CoarseMap, settings: Settings, row: int) -> tuple[NDArray
     finer = [level[row] for level in coarse.finer]
     values = coarse.values[row]
     instead = None
-    if coarse.empty[row]:
+    if not values.any():
         if coarse.signed is not None and coarse.only_negative[row]:
             values, instead = coarse.signed[row], "the evidence against the target"
         elif settings.scoring != "none":

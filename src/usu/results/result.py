@@ -140,7 +140,7 @@ class Explanation:
     @property
     def probabilities(self) -> tuple[float | None, ...]:
         """Of the classes explained; None where the model's output does not say."""
-        known = self.source.probabilities
+        known = tuple(goal.probability for goal in self.source.goals)
         return known if len(known) == len(self.labels) else (None,) * len(self.labels)
 
     @property

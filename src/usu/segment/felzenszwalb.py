@@ -38,7 +38,7 @@ class Felzenszwalb:
         picture, parts, region = question(picture, parts, region)
         if region.ndim == 1:  # a signal is a picture of one row
             row = np.repeat(picture[None].mean(2, keepdims=True), 3, 2)
-            return self(row, parts, region=region[None])[0]
+            return self(row, parts, region=region[None]).reshape(-1)
         if region.ndim == 3:
             raise ValueError(f"`picture` must be H x W x 3 or L x channels for Felzenszwalb; got {picture.shape}.")
         pixels = int(np.count_nonzero(region))

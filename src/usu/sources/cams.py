@@ -6,21 +6,16 @@ signals, (B, C, d, h, w) of volumes. A method is its formula of the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.sources import LAYER_SOURCES, SOURCES
-from usu.sources.layers import Chosen, Goal, Target, checked, chunks, find_layer, one_pass
+from usu.sources.layers import Chosen, Formula, Goal, Target, checked, chunks, find_layer, finite, one_pass
 from usu.types import Array
-
-#: (activation, gradient), each (B, C, h, w), to signed maps (B, h, w).
-Formula: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +222,7 @@ def _cam(
             # the classes of one picture together; all chunks take the same layer
             for found, own, finest, passes in one_pass(model, leaf, targets if several else wanted, top, name, finer):
                 name, reason = found.layer, reason or found.reason
-                maps.append(_map(formula, found))
+                maps.append(found.map(formula))
                 details.append(finer_layercams(finest))
                 goals += own
                 evaluations += passes
@@ -288,26 +283,10 @@ def _notes_on(found: CoarseMap, relu: bool, several: bool) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _map(formula: Formula, found: Chosen) -> Tensor:
-    if found.gradient is None:
-        return found.activation.new_zeros(found.activation[:, 0].shape)
-    return formula(found.activation, found.gradient)
-
-
-def finite(values: Tensor) -> Tensor:
-    """The maps themselves, if all of their values are finite."""
-    if not bool(values.isfinite().all()):
-        raise ValueError(
-            "`model` must have finite activations and gradients at the layer; got NaN or infinity. "
-            "Check the scaling of `images` and the model's weights."
-        )
-    return values
-
-
 def finer_layercams(layers: list[Chosen]) -> list[Tensor]:
     """LayerCAM (B, h, w) of each, in float64 on the CPU; zero where the target does not depend on it."""
     known = [replace(one, gradient=everywhere(one.gradient)) for one in layers]
-    return [finite(_map(layercam_of, one)).relu().double().cpu() for one in known]
+    return [finite(one.map(layercam_of)).relu().double().cpu() for one in known]
 
 
 def everywhere(gradient: Tensor | None) -> Tensor | None:

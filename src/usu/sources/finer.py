@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +16,7 @@ from usu.sources.recording import recorded
 from usu.types import Array
 
 
-@dataclass(frozen=True, eq=False)
-class Finer:
+class Finer(NamedTuple):
     """LayerCAM maps of layers finer than a coarse map, and the engine with its target fixed. Cost: one evaluation."""
 
     #: (T, h, w) each, in float64 on the CPU, the next finer resolution first; none where the model has none.

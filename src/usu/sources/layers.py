@@ -23,6 +23,8 @@ from usu.types import Array
 Target: TypeAlias = int | Sequence[int] | Callable[[Any], Tensor] | None
 #: The same with one class per picture.
 Targets: TypeAlias = tuple[int, ...] | Callable[[Any], Tensor] | None
+#: (activation, gradient), each (B, C, h, w), to signed maps (B, h, w).
+Formula: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 #: Resolutions beyond the coarse map's own that are looked at. A second one makes the backward pass longer.
 LEVELS = 1
 #: Fewer layers of a kind are no stack of transformer blocks with a middle.
@@ -56,6 +58,12 @@ class Chosen:
     activation: Tensor
     gradient: Tensor | None
     reason: str = ""
+
+    def map(self, formula: Formula) -> Tensor:
+        """(B, h, w); zero everywhere where there is no gradient."""
+        if self.gradient is None:
+            return self.activation.new_zeros(self.activation[:, 0].shape)
+        return formula(self.activation, self.gradient)
 
 
 def checked(
@@ -139,6 +147,16 @@ def _goals(logits: Tensor, classes: list[int]) -> list[Goal]:
     return [Goal(*found) for found in zip(classes, chances.flatten().tolist(), likelier.tolist(), strict=True)]
 
 
+def finite(values: Tensor) -> Tensor:
+    """The maps themselves, if all of their values are finite."""
+    if not bool(values.isfinite().all()):
+        raise ValueError(
+            "`model` must have finite activations and gradients at the layer; got NaN or infinity. "
+            "Check the scaling of `images` and the model's weights."
+        )
+    return values
+
+
 def find_layer(model: nn.Module, layer: str | nn.Module) -> str:
     """The dotted name of a layer given by that name, or as the module itself."""
     modules: dict[str, nn.Module] = dict(model.named_modules())
@@ -149,9 +167,9 @@ def find_layer(model: nn.Module, layer: str | nn.Module) -> str:
         raise ValueError(f"`layer` must be part of the model; got a {type(layer).__name__} that is not in it.")
     if not isinstance(layer, str):
         raise TypeError(f"`layer` must be a name or a module; got {type(layer).__name__}.")
-    if layer in modules and layer:
-        return layer
     names = [name for name in modules if name]
+    if layer in names:
+        return layer
     close = difflib.get_close_matches(layer, names, n=5, cutoff=0.4) or names[-5:]
     raise ValueError(f"`layer` must name a layer of the model; got {layer!r}. Close are: {', '.join(close)}.")
 

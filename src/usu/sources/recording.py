@@ -112,10 +112,8 @@ def _tokens(count: int, size: tuple[int, ...], patches: Collection[tuple[int, ..
         # Swin merges patches two by two, and pads an odd row
         merged = [tuple(-(-side // 2**stage) for side in grid) for grid in patches for stage in range(1, 6)]
         found = fitting((*square, *merged), _MOST_GUESSED)
-    if not found:
-        return None
-    prefix, grid = min(found)
-    return LayerGrid(grid, "tokens", prefix)
+    prefix, grid = min(found, default=(0, None))
+    return None if grid is None else LayerGrid(grid, "tokens", prefix)
 
 
 def tensors_of(output: object) -> list[Tensor]:
@@ -184,8 +182,9 @@ class Recording:
     def __post_init__(self) -> None:
         #: What goes into the model: a copy, because a first layer that works in place may not touch a leaf.
         self.entry = self.images.clone()
-        self._known: dict[bool, set[Any]] = {rows: {self.entry.grad_fn, None} for rows in (False, True)}
-        self._dependent: dict[bool, set[Any]] = {rows: {self.entry.grad_fn} - {None} for rows in (False, True)}
+        self._known: dict[bool, dict[Any, bool]] = {
+            rows: {self.entry.grad_fn: True, None: False} for rows in (False, True)
+        }
         self._grids: dict[tuple[int, ...], LayerGrid | None] = {}
         self._verdicts: dict[tuple[int, int], tuple[bool, LayerGrid | None]] = {}
 
@@ -195,12 +194,10 @@ class Recording:
         With ``rows``, one on which tokens stay themselves. Attention mixes what it looks at into its queries: words,
         object queries or latents that looked at the picture know it and are no places of it.
         """
-        node, known, dependent = tensor.grad_fn, self._known[rows], self._dependent[rows]
+        node, known = tensor.grad_fn, self._known[rows]
         if node not in known:
-            if not dependent.isdisjoint(upstream([node], known, rows=rows)):
-                dependent.add(node)
-            known.add(node)
-        return node in dependent
+            known[node] = any(known.get(one, False) for one in upstream([node], known, rows=rows))
+        return known[node]
 
     def grid(self, shape: tuple[int, ...], *, guess: bool = False) -> LayerGrid | None:
         """Where outputs of this shape lie over the picture; None: nowhere.
@@ -211,20 +208,19 @@ class Recording:
         key = (*shape, int(guess))
         if key not in self._grids:
             rows = len(shape) == 3 and self.trace and shape[1:] not in self.channels_first
-            certain, grid = self._traced(shape[1], shape[2]) if rows else (False, None)
+            certain, grid = self._traced((shape[1], shape[2])) if rows else (False, None)
             if grid is None and (guess or not certain):
                 size, loose = tuple(self.images.shape[2:]), guess or not self.trace
                 grid = find_grid(shape, len(self.images), size, self.patches, guess=loose)
             self._grids[key] = grid
         return self._grids[key]
 
-    def _traced(self, count: int, width: int) -> tuple[bool, LayerGrid | None]:
-        """Whether it is certain where tokens (., count, width) lie, and where. Layers may change their width."""
-        kind = (count, width)
+    def _traced(self, kind: tuple[int, int]) -> tuple[bool, LayerGrid | None]:
+        """Whether it is certain where tokens (., N, C) lie, and where. Layers may change their width."""
         if kind not in self.foreign:
-            kind = next((one for one in self.tokens if one[0] == count and one not in self.foreign), kind)
+            kind = next((one for one in self.tokens if one[0] == kind[0] and one not in self.foreign), kind)
         if kind not in self._verdicts:
-            self._verdicts[kind] = self._verdict(count, self.tokens.get(kind), kind in self.foreign)
+            self._verdicts[kind] = self._verdict(kind[0], self.tokens.get(kind), kind in self.foreign)
         return self._verdicts[kind]
 
     def _verdict(self, count: int, first: Tensor | None, foreign: bool) -> tuple[bool, LayerGrid | None]:
