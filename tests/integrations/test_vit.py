@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import usu
-from usu.sources.attention import recorded_attention, rolled_out
+from usu.sources.attention import RecordedAttention, rolled_out
 
 VIT = {"patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
 
@@ -191,8 +191,9 @@ def test_attention_is_overheard_as_the_library_tells_it(libraries, name):
     torch.manual_seed(1)
     images = torch.randn(2, 3, *size)
     theirs = own_attentions(name, model, images)
-    with recorded_attention() as ours:
+    with RecordedAttention() as seen:
         output = model(images)
+    ours = seen.matrices
     assert len(ours) == len(theirs) == 2
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine.detach(), other, rtol=1e-4, atol=1e-6)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from usu.sources import attention_rollout, gradient_attention
-from usu.sources.attention import open_attention, recorded_attention, relevance, rolled_out
+from usu.sources.attention import RecordedAttention, open_attention, relevance, rolled_out
 
 
 def naive_rollout(attentions):
@@ -83,10 +83,10 @@ def test_multi_head_attention_is_torchs(needs, average, batched, bias):
     module = nn.MultiheadAttention(8, 2, batch_first=batched, bias=bias).eval()
     x = torch.randn((3, 5, 8) if batched else (5, 8), requires_grad=True)
     expected, weights = module(x, x, x, need_weights=True, average_attn_weights=False)
-    with recorded_attention() as matrices:
+    with RecordedAttention() as seen:
         output, told = module(x, x, x, need_weights=needs, average_attn_weights=average)
     torch.testing.assert_close(output, expected)
-    torch.testing.assert_close(matrices[0] if batched else matrices[0][0], weights)
+    torch.testing.assert_close(seen.matrices[0] if batched else seen.matrices[0][0], weights)
     if needs:
         torch.testing.assert_close(told, weights.mean(-3) if average else weights)
     else:
@@ -99,20 +99,20 @@ def test_what_torch_must_do_itself_is_still_right():
     x, keep_out = torch.randn(3, 5, 8, requires_grad=True), torch.zeros(3, 5, dtype=torch.bool)
     keep_out[:, 4] = True
     expected = module(x, x, x, key_padding_mask=keep_out)[0]
-    with recorded_attention() as matrices:
+    with RecordedAttention() as seen:
         torch.testing.assert_close(module(x, x, x, key_padding_mask=keep_out)[0], expected)
-    assert matrices == []
+    assert seen.matrices == []
 
 
 def test_a_softmax_is_overheard_in_every_spelling_and_only_where_it_attends():
     x, row = torch.randn(2, 3, 4, 4, requires_grad=True), torch.randn(2, 5, requires_grad=True)
-    with recorded_attention() as matrices:
+    with RecordedAttention() as seen:
         for matrix in (x.softmax(-1), x.softmax(dim=3), torch.softmax(x, -1), functional.softmax(x, dim=-1)):
             matrix.mul_(0)  # what goes on may be worked on in place
         nn.Softmax(-1)(x)
         x.softmax(1), row.softmax(-1), x[..., :2].softmax(-1), x.detach().softmax(-1)
-    assert len(matrices) == 5
-    for matrix in matrices:
+    assert len(seen.matrices) == 5
+    for matrix in seen.matrices:
         assert torch.equal(matrix, x.softmax(-1))
 
 

@@ -17,15 +17,12 @@ def split(
 ) -> NDArray:  # fmt: skip
     """Cut each segment of ``which`` inside itself into at most ``parts`` children; the others stay as they are.
 
-    Args:
-        which: labels to cut, the most important first.
-        segmenter: is shown the segment's bounding box and which pixels of it to cut.
-        parts: most children of one segment.
-        limit: most children in all; the first of ``which`` are served first, the rest stay whole.
+    A segment that stays whole keeps its label; of one that is cut, one child keeps the label and the others are
+    numbered from P upwards.
 
-    Returns:
-        A label map that refines ``labels``. A segment that stays whole keeps its label; of one that is cut, one child
-        keeps the label and the others are numbered from P upwards.
+    Args:
+        segmenter: is shown the segment's bounding box and which pixels of it to cut.
+        limit: most children in all; the first of ``which`` are served first, the rest stay whole.
 
     Guarantees: nesting; at most ``limit`` children; labels 0..P'-1.
 

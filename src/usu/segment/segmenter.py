@@ -141,10 +141,7 @@ def parents(fine: NDArray, coarse: NDArray) -> NDArray:
 
 
 def adjacency(labels: NDArray) -> NDArray:
-    """Which segments touch: all ordered pairs (p, q) with pixels ‖x - y‖∞ = 1, x in p, y in q, p ≠ q.
-
-    Returns:
-        An E x 2 array, sorted by rows. The neighbours of p are ``pairs[pairs[:, 0] == p, 1]``.
+    """Which segments touch: all ordered pairs (p, q) with pixels ‖x - y‖∞ = 1, x in p, y in q, p ≠ q, sorted; E x 2.
 
     Guarantees: symmetric (with (p, q) comes (q, p)) and irreflexive (never (p, p)).
 
@@ -259,8 +256,7 @@ class Slic:
     """k-means in colour (CIELAB) and place: segments of similar size that follow edges.
 
     ``compactness`` weighs place against colour: 1 follows every edge, 100 gives nearly square segments.
-    ``smoothing`` is the width in pixels of a Gaussian blur beforehand. The segments of a signal are windows that end
-    where it changes, those of a volume supervoxels; channels other than three are taken for lightness.
+    ``smoothing`` is the width in pixels of a Gaussian blur beforehand. Channels other than three are lightness.
 
     Guarantees: the same picture gives the same segments; connected; at most ``parts``; what lies outside a region does
     not change them.

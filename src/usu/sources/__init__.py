@@ -4,14 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from usu.sources.cams import (
-        CoarseMap,
-        attention_rollout,
-        coarse_map,
-        gradcam,
-        gradient_attention,
-        hirescam,
-        layercam,
+    from usu.sources.cams import (  # noqa: I001 (the names of a file in one line)
+        CoarseMap, attention_rollout, coarse_map, gradcam, gradient_attention, hirescam, layercam,
     )  # fmt: skip
     from usu.sources.tokens import ReshapeTransform, reshape_transform, token_drop
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -63,8 +62,9 @@ def attention_pass(
     model: nn.Module, leaf: Tensor, targets: Targets, *, gradients: bool
 ) -> tuple[Tensor, int, str, list[Goal]]:
     """The map, the number of attention layers, why these rows, and the classes."""
-    with recorded(model, leaf, every=False) as seen, recorded_attention() as matrices:
+    with recorded(model, leaf, every=False) as seen, RecordedAttention() as attention:
         output = model(seen.entry)
+    matrices = attention.matrices
     score, goals = score_of(output, targets, len(leaf))
     grid = _over_the_picture(matrices, seen)
     # only as far back as needed: the rows that are read show in the last layer
@@ -143,15 +143,11 @@ def open_attention(
     return shown @ value, matrix
 
 
-@contextmanager
-def recorded_attention() -> Iterator[list[Tensor]]:
-    """Collect the self-attention matrices (..., N, N) of the forward passes inside, in order, as parts of the graph."""
-    with _AttentionMode() as mode:
-        yield mode.matrices
+class RecordedAttention(TorchFunctionMode):
+    """The self-attention matrices (..., N, N) of the forward passes inside, in order, as parts of the graph.
 
-
-class _AttentionMode(TorchFunctionMode):
-    """Sees every call of a torch function from Python; inside itself it is switched off."""
+    It sees every call of a torch function from Python; inside itself it is switched off.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,22 +25,19 @@ class Finer(NamedTuple):
 
 
 def module_of(model: object) -> nn.Module | None:
-    """The module whose layers can be recorded, if there is one; of a compiled one, what was compiled.
-
-    Weights made in inference mode let no gradient pass.
-    """
+    """The module whose layers can be recorded, if there is one; of a compiled one, what was compiled."""
     original = getattr(model, "_orig_mod", model)
     if not isinstance(original, nn.Module):
         return None
-    return None if any(one.is_inference() for one in (*original.parameters(), *original.buffers())) else original
+    weights = (*original.parameters(), *original.buffers())
+    return None if any(one.is_inference() for one in weights) else original  # these let no gradient pass
 
 
 def finer_maps(engine: Engine, module: nn.Module, picture: Array, cells: int) -> Finer:
-    """relu(G_c) · A_c summed over channels, at the last layer of each of the next resolutions above ``cells`` places.
+    """Σ_c relu(G_c) · A_c at the last layer of each of the next resolutions above ``cells`` places.
 
-    Guarantees:
-        One forward pass; one backward pass per target, no further than the finest of those layers. The module is left
-        as it was found.
+    Guarantees: one forward pass; one backward pass per target, no further than the finest of those layers; the module
+    is left as it was found.
 
     >>> from usu.forward import engine
     >>> net = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.AvgPool2d(2), nn.Conv2d(1, 1, 1, bias=False),

@@ -258,10 +258,9 @@ def _named_layer(seen: Recording, score: Tensor, layer: str) -> Chosen:
 def _last_layer(seen: Recording, score: Tensor, spent: set[Any], nearly: set[Any]) -> Chosen:
     """The last layer over the picture through which the score can be changed, and that is not the model's output.
 
-    Of a model whose output lies over the picture, it is one whose places still see each other before the output
-    (``spent`` and ``nearly`` are those of `_output_nodes`). The head of a ViT that reads the class token alone leaves
-    the patches of the last blocks' outputs without gradient; then it is the layer before, usually the first norm of
-    the last block.
+    Of a model whose output lies over the picture, it is one whose places still see each other before the output. Of a
+    ViT whose head reads the class token alone it is usually the first norm of the last block: the patches of what
+    follows have no gradient.
     """
     placed = [(one, grid) for one in seen.outputs if (grid := seen.grid(tuple(one.output.shape))) is not None]
     layers = [(one, grid) for one, grid in placed if one.output.grad_fn not in spent]
@@ -274,14 +273,13 @@ def _last_layer(seen: Recording, score: Tensor, spent: set[Any], nearly: set[Any
             "Name one with `layer`, or bring a coarse map of your own."
         )
     aside = f"; not {read_by_target}, which the target reads" if read_by_target else ""
-    near = [one for one, _ in layers if one.output.grad_fn in nearly]
+    near = [(one, grid) for one, grid in layers if one.output.grad_fn in nearly]
     deeper = [(one, grid) for one, grid in layers if one.output.grad_fn not in nearly]
     if near and (not deeper or _is_embedding(deeper[-1][0].output)):
         # nothing but the input embedding is left: the first of the others is the furthest from the output
-        deeper += [(one, grid) for one, grid in layers if one is near[0]]
-        near = near[1:]
+        deeper.append(near.pop(0))
     if near:
-        aside += f", nor {', '.join(one.name for one in near)}, from which only pointwise steps lead there"
+        aside += f", nor {', '.join(one.name for one, _ in near)}, from which only pointwise steps lead there"
     # nearly always it is the very last one, and a backward pass through the head is all that is needed
     (last,) = _at(score, deeper[-1:])
     if _nonzero(last.gradient):

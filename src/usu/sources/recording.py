@@ -69,8 +69,7 @@ def find_grid(
 
     A grid must have the picture's aspect (to within rounding) and more than one place. Tokens are tried against
     ``patches``, the grids of convolutions seen before them (a ViT's patch embedding), then against these merged two by
-    two (Swin) and, with ``guess``, every grid of square patches that fills the picture, each with as few prefix tokens
-    as possible.
+    two (Swin) and, with ``guess``, every grid of square patches; as few prefix tokens as possible win.
 
     >>> find_grid((1, 7, 7, 768), 1, (224, 224)).layout
     'channels last'
@@ -254,9 +253,9 @@ def recorded(
 ) -> Iterator[Recording]:  # fmt: skip
     """Record the forward pass of ``model(seen.entry)`` made inside; the hooks are gone afterwards.
 
-    Layers with parameters are recorded. Activations and poolings only repeat the layer before them. A linear projection
-    is left out because inside attention it holds queries, keys and values, not features of places; its block comes
-    right after it. What TorchScript compiled takes no hooks.
+    Layers with parameters are recorded; activations and poolings only repeat the layer before them. A linear projection
+    is left out: inside attention it holds queries, keys and values, not features of places, and its block comes right
+    after it. What TorchScript compiled takes no hooks.
 
     Args:
         layer: keep the outputs of this layer, whatever it is; None: of all that depend on the picture and lie over it.

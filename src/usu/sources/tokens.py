@@ -22,7 +22,7 @@ from usu.types import Array
 class ReshapeTransform:
     """A layer's output, tokens or channels last, as (B, D, h, w). Made by `reshape_transform`."""
 
-    #: Height and width of the pictures it was made for.
+    #: Of the pictures it was made for.
     size: tuple[int, int]
     #: Sizes of what the model's convolutions returned; the patch embedding is among them.
     patches: frozenset[tuple[int, ...]]
@@ -45,8 +45,8 @@ class ReshapeTransform:
 def reshape_transform(model: nn.Module, input_size: Sequence[int] | Array | None = None) -> ReshapeTransform:
     """The function that pytorch-grad-cam asks for as ``reshape_transform``: tokens (B, N, D) to (B, D, h, w).
 
-    Class, distillation and register tokens are left out; Swin's (B, h, w, D) and (B, N, D) and the maps of a CNN are
-    understood. The grid is that of the patch embedding, which is seen at work on one blank picture.
+    Tokens without a place are left out; Swin's (B, h, w, D) and the maps of a CNN are understood. The grid is that of
+    the patch embedding, which is seen at work on one blank picture.
 
     Args:
         model: the model whose layers will be looked at; left exactly as it was found.

@@ -14,14 +14,11 @@ Order: TypeAlias = tuple[tuple[int, ...], int, int]
 
 
 def trace_tokens(tokens: Tensor, sources: Sequence[Tensor]) -> tuple[bool, Order | None]:
-    """The order of tokens (B, N, C) that are each made of one patch of a source (B, c, *size).
+    """Whether each place of a source (B, c, *size) belongs to one token of (B, N, C), and the order of the tokens.
 
     The gradient of Σ_j k_j <r, T_j> at a place is k_j · d<r, T_j>: its ratio to that with all k_j = 1 says which token
-    the place belongs to. The numbers of the tokens go in as digits from 0 to 3, which leave room for the rounding of
-    bfloat16.
-
-    Returns:
-        Whether each place belongs to one token, and their order, None if it is not that of a picture.
+    the place belongs to. The numbers k go in as digits from 0 to 3, which leave room for the rounding of bfloat16. The
+    order is None if it is not that of a picture.
 
     >>> picture = torch.randn(1, 3, 4, 8, requires_grad=True)
     >>> patches = torch.nn.functional.avg_pool2d(picture, 2).flatten(2).mT
@@ -64,13 +61,11 @@ def _in_order(index: Tensor, count: int) -> Order | None:
     size: list[int] = []
     expected, stride = torch.full_like(index, first), 1
     for axis in reversed(range(index.ndim)):  # the last dimension runs fastest
-        along = (index.movedim(axis, 0).reshape(index.shape[axis], -1)[:, 0] - first) // stride
-        steps = along.diff()
-        if bool(((steps != 0) & (steps != 1)).any()):
-            return None
+        line = index.movedim(axis, 0).reshape(index.shape[axis], -1)[:, 0]
+        along = torch.cat([torch.zeros_like(line[:1]), line.diff().ne(0).cumsum(0)])  # which token of this axis
         expected += stride * along.reshape(-1, *[1] * (index.ndim - axis - 1))
         size.insert(0, int(along[-1]) + 1)
-        stride *= max(size[0], 1)
+        stride *= size[0]
     if not torch.equal(index, expected) or prod(size) <= 1:
         return None
     return tuple(size), first, count - first - prod(size)
