@@ -212,13 +212,13 @@ def one_pass(
     spent, nearly = _output_nodes(output, scores[0][0]) if callable(targets) else (set(), set())
     found: Chosen | None = None
     for score, goals in scores:
-        if found is not None:  # every class at the layer of the first
-            seen.outputs = deque(one for one in seen.outputs if one.name == found.layer)
-            found = replace(_named_layer(seen, score, found.layer), grid=found.grid)
-        elif layer is None:
-            found = _last_layer(seen, score, spent, nearly)
-        else:
+        if layer is not None:
             found = _named_layer(seen, score, layer)
+        elif found is None:
+            found = _last_layer(seen, score, spent, nearly)
+        else:  # every class at the layer of the first
+            same = [one for one in seen.outputs if one.name == found.layer]
+            (found,) = _at(score, same[-1:])
         yield found, goals, finer_layers(seen, score, found.grid.places, nearly) if finer else [], passes
         passes = 0
 
@@ -237,22 +237,21 @@ def _output_nodes(output: object, score: Tensor) -> tuple[set[Any], set[Any]]:
 
 def _named_layer(seen: Recording, score: Tensor, layer: str) -> Chosen:
     """The layer asked for, as it ran last: its grid as found, else a plain (B, C, h, w)."""
-    if not seen.outputs:
+    if seen.asked is None:
         raise ValueError(
             f"`layer` must take part in the forward pass; got {layer!r}, which did not run, or returned no tensor "
             "with a gradient."
         )
-    one = seen.outputs[-1]
-    shape = tuple(one.output.shape)
+    shape = tuple(seen.asked.shape)
     grid = seen.grid(shape, guess=True)
     if grid is None and len(shape) == seen.images.ndim and shape[0] == len(seen.images) and prod(shape[2:]) > 1:
         grid = LayerGrid(shape[2:], "channels first")
     if grid is None:
         raise ValueError(
-            f"`layer` must have an output that lies over the picture; got {layer!r} with {check.shape(one.output)} for "
+            f"`layer` must have an output that lies over the picture; got {layer!r} with {check.shape(seen.asked)} for "
             f"pictures of {check.shape(seen.images)}. Choose an earlier layer, or leave it None to have one chosen."
         )
-    return replace(_at(score, [(one, grid)])[0], reason="asked for")
+    return replace(_at(score, [LayerOutput(layer, seen.asked, grid)])[0], reason="asked for")
 
 
 def _last_layer(seen: Recording, score: Tensor, spent: set[Any], nearly: set[Any]) -> Chosen:
@@ -262,10 +261,9 @@ def _last_layer(seen: Recording, score: Tensor, spent: set[Any], nearly: set[Any
     ViT whose head reads the class token alone it is usually the first norm of the last block: the patches of what
     follows have no gradient.
     """
-    placed = [(one, grid) for one in seen.outputs if (grid := seen.grid(tuple(one.output.shape))) is not None]
-    layers = [(one, grid) for one, grid in placed if one.output.grad_fn not in spent]
-    read_by_target = ", ".join(one.name for one, _ in placed if one.output.grad_fn in spent)
-    if not layers or (seen.unplaced and _is_embedding(layers[-1][0].output)):
+    layers = [one for one in seen.outputs if one.output.grad_fn not in spent]
+    read_by_target = ", ".join(one.name for one in seen.outputs if one.output.grad_fn in spent)
+    if not layers or (seen.unplaced and _is_embedding(layers[-1].output)):
         lost = ", ".join(f"{name} ({shape})" for name, shape in seen.unplaced.items())
         raise ValueError(
             "`model` must have a layer behind its input embedding and before its output that depends on the picture "
@@ -273,13 +271,13 @@ def _last_layer(seen: Recording, score: Tensor, spent: set[Any], nearly: set[Any
             "Name one with `layer`, or bring a coarse map of your own."
         )
     aside = f"; not {read_by_target}, which the target reads" if read_by_target else ""
-    near = [(one, grid) for one, grid in layers if one.output.grad_fn in nearly]
-    deeper = [(one, grid) for one, grid in layers if one.output.grad_fn not in nearly]
-    if near and (not deeper or _is_embedding(deeper[-1][0].output)):
+    near = [one for one in layers if one.output.grad_fn in nearly]
+    deeper = [one for one in layers if one.output.grad_fn not in nearly]
+    if near and (not deeper or _is_embedding(deeper[-1].output)):
         # nothing but the input embedding is left: the first of the others is the furthest from the output
         deeper.append(near.pop(0))
     if near:
-        aside += f", nor {', '.join(one.name for one, _ in near)}, from which only pointwise steps lead there"
+        aside += f", nor {', '.join(one.name for one in near)}, from which only pointwise steps lead there"
     # nearly always it is the very last one, and a backward pass through the head is all that is needed
     (last,) = _at(score, deeper[-1:])
     if _nonzero(last.gradient):
@@ -298,26 +296,22 @@ def finer_layers(seen: Recording, score: Tensor, cells: int, nearly: Collection[
     The tokens of a transformer keep their resolution. There the middle one of its blocks is heard instead: what it
     knows of a place has not yet been shared with all the others.
     """
-    last: dict[tuple[int, ...], tuple[LayerOutput, LayerGrid]] = {}
-    for shape, one in seen.by_shape.items():
-        grid = seen.grid(shape)
-        if grid is not None and grid.places > cells and one.output.grad_fn not in nearly:
-            last[grid.size] = one, grid
+    above = [one for one in seen.by_shape.values() if one.grid.places > cells and one.output.grad_fn not in nearly]
+    last = {one.grid.size: one for one in above}
     found = [last[size] for size in sorted(last, key=prod)[:LEVELS]]
     blocks = max(seen.blocks.values(), key=len, default=[])
     if not found and len(blocks) >= _BLOCKS:
         middle = blocks[(len(blocks) - 1) // 2]
-        grid = seen.grid(tuple(middle.output.shape))
-        found = [(middle, grid)] if grid is not None and grid.places >= cells else []
+        found = [middle] if middle.grid.places >= cells else []
     return _at(score, found) if found and score.requires_grad else []
 
 
-def _at(score: Tensor, layers: Sequence[tuple[LayerOutput, LayerGrid]]) -> list[Chosen]:
+def _at(score: Tensor, layers: Sequence[LayerOutput]) -> list[Chosen]:
     """Each layer with d(score) / d(output); the parameters' .grad stays as it is."""
-    slopes = torch.autograd.grad(score, [one.output for one, _ in layers], retain_graph=True, allow_unused=True)
+    slopes = torch.autograd.grad(score, [one.output for one in layers], retain_graph=True, allow_unused=True)
     return [
-        Chosen(one.name, grid, grid.arrange(one.output.detach()), None if slope is None else grid.arrange(slope))
-        for (one, grid), slope in zip(layers, slopes, strict=True)
+        Chosen(name, grid, grid.arrange(output.detach()), None if slope is None else grid.arrange(slope))
+        for (name, output, grid), slope in zip(layers, slopes, strict=True)
     ]
 
 

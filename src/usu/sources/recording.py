@@ -147,10 +147,11 @@ def upstream(
 
 
 class LayerOutput(NamedTuple):
-    """One layer's output in one pass."""
+    """One layer's output over the picture."""
 
     name: str
     output: Tensor
+    grid: LayerGrid
 
 
 @dataclass(eq=False)
@@ -161,7 +162,9 @@ class Recording:
     images: Tensor
     #: False: the graph does not show what depends on the picture, and shapes alone decide.
     trace: bool = True
-    #: In the order the layers finished: the last ones, or those of the layer asked for.
+    #: What the layer asked for returned last.
+    asked: Tensor | None = None
+    #: In the order the layers finished, the last ones.
     outputs: deque[LayerOutput] = field(default_factory=lambda: deque(maxlen=_KEPT))
     #: The last output of each shape, in that order.
     by_shape: dict[tuple[int, ...], LayerOutput] = field(default_factory=dict)
@@ -258,7 +261,7 @@ def recorded(
     after it. What TorchScript compiled takes no hooks.
 
     Args:
-        layer: keep the outputs of this layer, whatever it is; None: of all that depend on the picture and lie over it.
+        layer: keep the output of this layer, whatever it is; None: of all that depend on the picture and lie over it.
         every: False keeps none of them.
         shapes: also keep the last output of each shape.
         trace: as in `Recording`.
@@ -293,18 +296,21 @@ def recorded(
                 grid = None
             if grid is None and len(shape) == 3:
                 seen.unplaced[name] = check.shape(tensor)
-        wanted = name == layer or (layer is None and every and grid is not None)
-        if not wanted and not (shapes and grid is not None):
+        if name != layer and grid is None:
             return None
         # a block that returns what its last layer returned shares the copy, unless that was changed in place
         again = tensor is passed_on[0] and tensor._version == 0
-        found = LayerOutput(name, passed_on[1] if again and passed_on[1] is not None else tensor)
-        if wanted:
-            seen.outputs.append(found)
-        if shapes and grid is not None:
-            seen.by_shape.pop(shape, None)
-            seen.by_shape[shape] = found
-            if by_token:
+        own = passed_on[1] if again and passed_on[1] is not None else tensor
+        if name == layer:
+            seen.asked = own
+        if grid is not None:
+            found = LayerOutput(name, own, grid)
+            if every and layer is None:
+                seen.outputs.append(found)
+            if shapes:
+                seen.by_shape.pop(shape, None)
+                seen.by_shape[shape] = found
+            if shapes and by_token:
                 seen.blocks.setdefault((name.rpartition(".")[0], type(module)), []).append(found)
         if again or not rebuilt:
             return None

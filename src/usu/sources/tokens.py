@@ -132,7 +132,7 @@ def token_drop(model: object, image: Array) -> TokenDrop:
         found = [blocks for blocks in seen.blocks.values() if len(blocks) > 1]
         sizes = [sum(weight.numel() for one in blocks for weight in named[one.name].parameters()) for blocks in found]
         blocks = found[sizes.index(max(sizes))] if found else []
-        grid = seen.grid(tuple(blocks[0].output.shape)) if blocks else None
+        grid = blocks[0].grid if blocks else None
         if grid is None or any(side % n for side, n in zip(picture.shape[1:], grid.size, strict=True)):
             raise UsuError(
                 f"Tokens are left out of vision transformers only; the blocks of this {type(model).__name__} take no "
