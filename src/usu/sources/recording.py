@@ -198,7 +198,7 @@ class Recording:
         """
         node, known = tensor.grad_fn, self._known[rows]
         if node not in known:
-            known[node] = any(known.get(one, False) for one in upstream([node], known, rows=rows))
+            known[node] = any(map(known.get, upstream([node], known, rows=rows)))
         return known[node]
 
     def grid(self, shape: tuple[int, ...], *, guess: bool = False) -> LayerGrid | None:
