@@ -19,8 +19,7 @@ from usu.errors import UsuWarning
 from usu.forward import Progress, Target
 from usu.forward.digest import weights_digest
 from usu.inputs import displayable, each_of, model_of, pictured
-from usu.models import resolve_target
-from usu.models.libraries import known
+from usu.models.load import known, resolve_target
 from usu.pipeline.run import upsample
 from usu.results import Explanation
 from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
