@@ -13,8 +13,7 @@ from skimage.data import chelsea
 import usu
 from tests.chosen import chosen
 from usu.models import Preparation, load
-from usu.models.libraries import preparation
-from usu.models.load import known
+from usu.models.libraries import known, preparation
 
 pytestmark = pytest.mark.filterwarnings("ignore::usu.errors.UsuWarning")
 FEW = {"preset": chosen("soft", parts=6), "evaluations": 12}

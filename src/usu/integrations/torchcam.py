@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -67,10 +67,22 @@ class Wrapped:
             coarse = self.extractor(class_idx, scores, normalized=False, **optional)
         goals = self._goals(class_idx, scores, targets, comparison_idx, len(images))
         preset = EXPLAIN_DEFAULT if self.preset is None and normalized else self.preset
+        maps: list[Tensor] = []
         # switched off, its hooks would still run, and one of them does not mind being switched off
         with without_hooks([*self._own.hook_handles, self._handle]):
-            maps = [self._upsampled(part, images, goals, preset) for part in coarse]
-        return [for_display(part) for part in maps] if normalized else maps
+            for part in coarse:
+                if part.ndim != 3 or len(part) != len(images):
+                    raise ValueError(f"`image` must be the batch of the {len(part)} maps; got {check.shape(images)}.")
+                for index in (~part.flatten(1).any(1)).nonzero().flatten().tolist():
+                    warnings.warn(
+                        f"Picture {index}: torchcam's map is zero everywhere, because the layer holds only evidence "
+                        "against the target, or none. usu.gradcam(model, images, target, relu=False) shows it.",
+                        UsuWarning,
+                        stacklevel=2,
+                    )
+                found = upsample(part, images, self.model, goals, preset=preset, evaluations=self.evaluations)
+                maps.append(for_display(found.pixel_map) if normalized else found.pixel_map)
+        return maps
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copies ask for these before there is an extractor
@@ -115,18 +127,6 @@ class Wrapped:
         classes, index = self.extractor._target_indices(class_idx, scores.detach())
         others = self.extractor._reference_indices(comparison_idx, scores.detach(), classes, index).tolist()
         return [_contrast(own, other, self.extractor.gamma) for own, other in zip(classes, others, strict=True)]
-
-    def _upsampled(self, coarse: Tensor, images: Tensor, goals: Sequence[Target], preset: Any) -> Tensor:
-        if coarse.ndim != 3 or len(coarse) != len(images):
-            raise ValueError(f"`image` must be the batch of the {len(coarse)} maps; got {check.shape(images)}.")
-        for index in (~coarse.flatten(1).any(1)).nonzero().flatten().tolist():
-            warnings.warn(
-                f"Picture {index}: torchcam's map is zero everywhere, because the layer holds only evidence against "
-                "the target, or none. usu.gradcam(model, images, target, relu=False) shows it.",
-                UsuWarning,
-                stacklevel=4,
-            )
-        return upsample(coarse, images, self.model, goals, preset=preset, evaluations=self.evaluations).pixel_map
 
 
 def _of_samples(target: OutputTarget) -> Target:

@@ -25,7 +25,7 @@ from usu.types import NDArray
 _FILTERS: dict[int, Resample] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 
-def about(model: Any, prepare: Any = None) -> Loaded:
+def known(model: Any, prepare: Any = None) -> Loaded:
     """The model itself, and what it says of itself.
 
     Args:
@@ -223,9 +223,9 @@ def from_transformers(folder: str, weights: str | None = None) -> Loaded:
     return Loaded(f"transformers:{path.name}", model.eval(), processor_preparation(path, _pair(side)), _labels(model))
 
 
-def _check_name(name: str, known: Sequence[str], wanted: str) -> None:
-    if name not in known:
-        close = ", ".join(difflib.get_close_matches(name, known, n=5) or known[:5])
+def _check_name(name: str, names: Sequence[str], wanted: str) -> None:
+    if name not in names:
+        close = ", ".join(difflib.get_close_matches(name, names, n=5) or names[:5])
         raise ModelLoadError(f"`model` must be {wanted}; got {name!r}. Close are: {close}.")
 
 

@@ -74,19 +74,6 @@ def load(name: str = EMBEDDED, *, weights: str | Path | None = None, device: str
     return loaded
 
 
-def known(model: Any, prepare: Any = None) -> Loaded:
-    """A model that is handed in, with what is known of it: see `usu.models.libraries.about`."""
-    if isinstance(model, Loaded) and prepare is None:
-        return model
-    return _elsewhere("libraries", "about")(model, prepare)
-
-
-def _elsewhere(module: str, function: str) -> Callable[..., Loaded]:
-    """A function of a module that needs this one."""
-    found: Callable[..., Loaded] = getattr(import_module(f"usu.models.{module}"), function)
-    return found
-
-
 def _by_form(name: str, weights: str | None) -> Loaded:
     if name == EMBEDDED:
         return _embedded(weights)
@@ -99,7 +86,8 @@ def _by_form(name: str, weights: str | None) -> Loaded:
         name = rest
     else:
         kind = "torchvision"
-    return _elsewhere(_WAYS[kind], f"from_{kind}")(name, weights)
+    loaded: Loaded = getattr(import_module(f"usu.models.{_WAYS[kind]}"), f"from_{kind}")(name, weights)
+    return loaded
 
 
 def _embedded(weights: str | None) -> Loaded:

@@ -17,7 +17,7 @@ from usu.errors import UsuWarning
 from usu.forward import Progress
 from usu.inputs import pictured
 from usu.metrics.curves import spearman
-from usu.models.load import known
+from usu.models.libraries import known
 from usu.pipeline.explain import explain, line_of
 from usu.results import Explanation
 from usu.score.posterior import iou_with_first
