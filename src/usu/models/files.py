@@ -13,7 +13,7 @@ from torch import nn
 
 from usu.errors import ModelLoadError, UsuError, first_line
 from usu.forward import onnx
-from usu.models.libraries import with_geometry
+from usu.models.libraries import preparation
 from usu.models.load import Loaded, imagenet_classes, load_weights
 from usu.models.pictures import Preparation
 
@@ -21,24 +21,25 @@ from usu.models.pictures import Preparation
 def from_py(name: str, weights: str | None = None) -> Loaded:
     """``file.py:function``, where the function returns a model, ``(model, prepare)`` or a `Loaded`.
 
-    Without ``prepare`` the picture is prepared as torchvision does for ImageNet (256, centre 224, mean and std).
-    ``prepare(pixels)`` returns the input (C, h, w), or that and a `Geometry`; without one the input is taken to show
-    the whole picture.
+    Without ``prepare`` the picture is prepared as torchvision does for ImageNet (256, centre 224, mean and std); what
+    it may be is told by `usu.models.libraries.preparation`.
     """
     made = _ran(name, function_of(name))
-    loaded = made if isinstance(made, Loaded) else None
-    model, prepare = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-    model = model if loaded is None else loaded.model
-    if not callable(model) or (prepare is not None and not callable(prepare)):
+    if isinstance(made, Loaded):
+        loaded = made
+    else:
+        model, prepare = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        loaded = Loaded(name, model, Preparation() if prepare is None else preparation(prepare))
+    if not callable(loaded.model):
         got = f"{name} returned {type(made).__name__}"
         raise ModelLoadError(f"`model` must name a function that returns a model, or (model, prepare); {got}.")
-    if isinstance(model, nn.Module):
-        model.eval()
+    if isinstance(loaded.model, nn.Module):
+        loaded.model.eval()
         if weights is not None:
-            load_weights(model, weights)
+            load_weights(loaded.model, weights)
     elif weights is not None:
-        raise ModelLoadError(f"`weights` must go with an nn.Module; {name} returned {type(model).__name__}.")
-    return loaded or Loaded(name, model, Preparation() if prepare is None else with_geometry(prepare))
+        raise ModelLoadError(f"`weights` must go with an nn.Module; {name} returned {type(loaded.model).__name__}.")
+    return loaded
 
 
 def function_of(name: str) -> Callable[..., Any]:
@@ -94,6 +95,6 @@ def from_onnx(name: str, weights: str | None = None) -> Loaded:
             "Wrap it in a Python function and pass 'file.py:function'."
         )
     height, width = (side if isinstance(side, int) else 224 for side in shape[2:])
-    preparation = Preparation(crop=(height, width), resize=round(min(height, width) * 256 / 224))
+    prepare = Preparation(crop=(height, width), resize=round(min(height, width) * 256 / 224))
     probe = _ran(file, lambda: model(torch.zeros(1, 3, height, width)))
-    return Loaded(file, model, preparation, imagenet_classes() if probe.shape[-1] == 1000 else None)
+    return Loaded(file, model, prepare, imagenet_classes() if probe.shape[-1] == 1000 else None)

@@ -107,18 +107,13 @@ def preparation(given: Any) -> Prepare:
             "`prepare` must be a usu.models.Preparation, torchvision's weights, timm's data config, a processor of "
             f"transformers, or a function of pixels; got {type(given).__name__}."
         )
-    return with_geometry(given)
-
-
-def with_geometry(prepare: Callable[[Any], Any]) -> Prepare:
-    """A function that returns an input alone, as one that also says where it sits: over the whole picture."""
     # transforms of these want a Pillow image
-    pillow = type(prepare).__module__.partition(".")[0] in ("torchvision", "timm")
+    pillow = type(given).__module__.partition(".")[0] in ("torchvision", "timm")
 
     def prepared(pixels: NDArray) -> tuple[Tensor, Geometry]:
         from PIL import Image
 
-        made = prepare(Image.fromarray(np.ascontiguousarray(pixels)) if pillow else pixels)
+        made = given(Image.fromarray(np.ascontiguousarray(pixels)) if pillow else pixels)
         tensor, geometry = made if isinstance(made, tuple) else (made, None)
         if not isinstance(tensor, Tensor) or tensor.ndim != 3:
             got = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
