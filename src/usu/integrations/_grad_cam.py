@@ -160,9 +160,11 @@ def _pass(forward: Callable[[Tensor, Any], Any], base: Any, pictures: Tensor, ta
     # second derivatives free their graph layer by layer, so such a method looks at one layer per pass
     rounds = [slice(i, i + 1) for i in range(len(base.target_layers))] if twice else [slice(None)]
     maps: list[NDArray] = []
-    held = base.activations_and_grads
+    held, fullgrad = base.activations_and_grads, is_a(base, "FullGrad")
     # FullGrad's layers are convolutions also in a transformer: there is nothing to reshape
-    reshape = None if is_a(base, "FullGrad") else held.reshape_transform
+    reshape = None if fullgrad else held.reshape_transform
+    order: list[int] = []
+    handles = [layer.register_forward_hook(lambda one, *_: order.append(id(one))) for layer in base.target_layers]
     frozen = not all(parameter.requires_grad for parameter in base.model.parameters())
     if frozen and base.uses_gradients and not base.compute_input_gradient:
         # the gradient then comes from the picture; a copy goes in, because a first layer may work in place
@@ -174,7 +176,10 @@ def _pass(forward: Callable[[Tensor, Any], Any], base: Any, pictures: Tensor, ta
             targets = goals
             # ScoreCAM would store the activations of every pass it makes from here on
             with without_hooks(held.handles):
-                maps.extend(_raw(base, input_tensor, goals, eigen_smooth, which))
+                if fullgrad:
+                    maps.extend(_fullgrad(base, input_tensor, eigen_smooth, order))
+                else:
+                    maps.extend(_raw(base, input_tensor, goals, eigen_smooth, which))
 
         try:
             with (
@@ -185,6 +190,8 @@ def _pass(forward: Callable[[Tensor, Any], Any], base: Any, pictures: Tensor, ta
             ):
                 forward(pictures, targets)
         finally:
+            for handle in handles:
+                handle.remove()
             # what is kept here would keep the whole graph, until the next call or for ever
             held.activations, held.gradients = [], []
             if isinstance(getattr(base, "outputs", None), Tensor):
@@ -194,8 +201,6 @@ def _pass(forward: Callable[[Tensor, Any], Any], base: Any, pictures: Tensor, ta
 
 def _raw(base: Any, pictures: Tensor, targets: Any, eigen_smooth: bool, which: slice) -> list[NDArray]:
     """What `compute_cam_per_layer` would have rectified, scaled and resized."""
-    if is_a(base, "FullGrad"):
-        return _fullgrad(base, pictures, eigen_smooth)
     held, layers = base.activations_and_grads, base.target_layers
     activations, gradients = list(held.activations), list(held.gradients)
     for what, found in (("run", activations), ("have a gradient", gradients)):
@@ -217,17 +222,19 @@ def _raw(base: Any, pictures: Tensor, targets: Any, eigen_smooth: bool, which: s
     return [np.asarray(m) for m in maps]
 
 
-def _fullgrad(base: Any, pictures: Tensor, eigen_smooth: bool) -> list[NDArray]:
-    """|gradient x picture|, then |gradient x bias| of every layer, each summed over its channels.
+def _fullgrad(base: Any, pictures: Tensor, eigen_smooth: bool, order: list[int]) -> list[NDArray]:
+    """|gradient x picture|, then |gradient x bias| of every layer as they ran, each summed over its channels.
 
-    The library scales every channel to [0, 1] first, after which no layer has its mass.
+    The library scales every channel to [0, 1] first, after which no layer has its mass. It has the biases in the order
+    in which layers were made, and the gradients in the ``order`` in which they ran.
     """
     gradients = [check.as_numpy(gradient) for gradient in base.activations_and_grads.gradients]
     if len(gradients) != len(base.bias_data) or pictures.grad is None:
         wanted = f"each of its {len(base.bias_data)} layers with a bias once for FullGrad"
         raise ValueError(f"`model` must use {wanted}; got gradients of {len(gradients)}.")
     terms = [np.abs(check.as_numpy(pictures.grad * pictures.detach()))]
-    terms += [np.abs(bias[None, :, None, None] * g) for bias, g in zip(base.bias_data, gradients, strict=True)]
+    biases = {id(layer): bias for layer, bias in zip(base.target_layers, base.bias_data, strict=True)}
+    terms += [np.abs(biases[layer][None, :, None, None] * g) for layer, g in zip(order, gradients, strict=True)]
     if not eigen_smooth:
         return [term.sum(axis=1) for term in terms]
     utils, full = package().utils, base.get_target_width_height(pictures)

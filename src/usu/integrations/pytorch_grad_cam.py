@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.errors import UsuWarning
-from usu.forward import Model, Progress, undisturbed
+from usu.forward import Model, Progress
 from usu.integrations._grad_cam import for_scoring, is_a, layer_maps, members, package
 from usu.integrations._hooks import without_hooks
 from usu.integrations._layered import Combine, for_display, upsample_layers
@@ -167,8 +167,6 @@ def _of_picture(name: str, model: nn.Module, image: Tensor, target: int | None, 
     with redirect_stdout(StringIO()):  # FullGrad prints that it takes all layers
         cam = getattr(package(), SOURCES[name])(model=model, target_layers=[model.get_submodule(place)])
     try:
-        if name == "FullGrad":
-            _as_they_run(cam, image)
         finer = name == "FinerCAM"
         maps = coarse_maps(cam, image[None], None if finer else [goal], target_idx=goal if finer else None)
     finally:
@@ -179,20 +177,6 @@ def _of_picture(name: str, model: nn.Module, image: Tensor, target: int | None, 
         values = [nn.functional.adaptive_avg_pool2d(one, (height, width)) for one in values]
     found = torch.stack(values).sum(0).clamp(min=0)
     return CoarseMap(found, place, f"{name} of pytorch-grad-cam", (goal,), spent)
-
-
-def _as_they_run(cam: Any, image: Tensor) -> None:
-    """FullGrad's biases in the order in which the layers run; the package takes the order in which they were made."""
-    order: list[int] = []
-    handles = [layer.register_forward_hook(lambda one, *_: order.append(id(one))) for layer in cam.target_layers]
-    try:
-        with undisturbed(cam.model), torch.no_grad():
-            cam.model(image[None])
-    finally:
-        for handle in handles:
-            handle.remove()
-    own = {id(layer): bias for layer, bias in zip(cam.target_layers, cam.bias_data, strict=True)}
-    cam.bias_data = [own[layer] for layer in order]
 
 
 def _batch(input_tensor: Any) -> Tensor:
