@@ -15,9 +15,8 @@ from torch import Tensor
 from usu import _checks as check
 from usu._checks import as_numpy
 from usu.forward.calls import convolution_dims
-from usu.models import Loaded
-from usu.models.libraries import Known
-from usu.models.pictures import Geometry, Picture, as_bytes, find, read, seen, taken
+from usu.models.load import Loaded
+from usu.models.pictures import Geometry, Picture, as_bytes, find, opened, prepared, taken
 from usu.operator.cells import Labels, Partition, boxes, partition_of
 from usu.segment.segmenter import MOST_CHANNELS
 from usu.sources.cams import CoarseMap
@@ -149,7 +148,7 @@ class Pictured:
     geometry: Geometry | None = None
 
 
-def pictured(image: Any, known: Known) -> Pictured:
+def pictured(image: Any, known: Loaded) -> Pictured:
     """What the model takes, made from whatever is handed in.
 
     A tensor, or an array (C, H, W), is what the model takes already; so is every array for a model of signals or
@@ -157,7 +156,7 @@ def pictured(image: Any, known: Known) -> Pictured:
     """
     found: Picture | None = None
     if isinstance(image, (str, Path)):
-        found = read(image)
+        found = opened(Path(image))
     elif isinstance(image, Picture):
         found = image
     elif hasattr(image, "getexif"):  # Pillow, which need not be imported for this
@@ -166,14 +165,8 @@ def pictured(image: Any, known: Known) -> Pictured:
         found = Picture(Path("array"), as_bytes(image), (image.shape[0], image.shape[1]))
     if found is None:
         return Pictured(_one_image(image, known.model))
-    if known.prepare is None:
-        raise ValueError(
-            "`prepare` must say how a picture becomes the model's input, because the model "
-            f"({type(known.model).__name__}) does not; got None. Pass torchvision's weights, timm's data config, a "
-            "processor of transformers, a usu.models.Preparation or a function of pixels; or hand in a tensor."
-        )
-    tensor, geometry = known.prepare(found.pixels)
-    return Pictured(tensor, seen(found.pixels, geometry), found.unit, geometry)
+    tensor, geometry, view = prepared(found, known.prepare)
+    return Pictured(tensor, view, found.unit, geometry)
 
 
 def each_of(images: Any, model: object = None) -> tuple[Iterator[Any], int]:

@@ -356,6 +356,9 @@ def test_fullgrad_pairs_every_bias_with_its_layer(pytorch_grad_cam):
     by_picture, by_main = torch.autograd.grad(logit, [leaf, main])
     wanted = torch.nn.functional.adaptive_avg_pool2d((by_picture * leaf).abs().sum(1), 4)[0] + by_main.abs().sum(1)[0]
     torch.testing.assert_close(found, wanted.double(), rtol=1e-4, atol=1e-6)
+    _, of_kept, of_main = coarse_maps(pytorch_grad_cam.FullGrad(model, []), image[None], [1])
+    assert not of_kept.any(), "the shortcut's bias is zero"
+    assert_close(of_main, by_main.abs().sum(1).numpy(), 1e-5)
 
 
 def test_an_unknown_method_is_refused():

@@ -145,7 +145,7 @@ def test_a_missing_matplotlib_is_said_before_the_work(
     command: Usu, home: Path, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr("usu.models.pictures.read", lambda file: pytest.fail("the work has begun"))
+    monkeypatch.setattr("usu.models.pictures._upright", lambda *given: pytest.fail("the work has begun"))
     code, _, err = command(home, line, "cat.png", *SMALL, "--out", "never")
     assert code == 2
     assert "usu-xai[plot]" in err

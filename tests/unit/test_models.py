@@ -341,6 +341,13 @@ def test_a_function_in_a_file(file):
     assert geometry == Geometry.whole((300, 451), (9, 9))
 
 
+def test_a_file_may_have_dataclasses_with_postponed_annotations(tmp_path):
+    head = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    size = "@dataclass\nclass Size:\n    side: int = 3\n"
+    (tmp_path / "mine.py").write_text(head + NET.replace("Conv2d(3", "Conv2d(Size().side") + size)
+    assert load(f"{tmp_path}/mine.py:net").model[0].in_channels == 3
+
+
 def test_a_function_in_a_file_with_weights(file, tmp_path):
     source = load(f"{file}:net").model
     nn.init.constant_(source[0].weight, 0.25)

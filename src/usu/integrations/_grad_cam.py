@@ -6,33 +6,38 @@ layers' maps in hand and scales them, is replaced for the time of a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.hooks import RemovableHandle
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from usu import _checks as check
 from usu.errors import MissingExtraError
 from usu.forward import undisturbed
-from usu.integrations._hooks import patched, restored, without_hooks
+from usu.integrations._hooks import restored, without_hooks
 from usu.types import NDArray
 
 
-def is_a(cam: object, name: str) -> bool:
-    """Is it one of the library's ``name``? Older versions do not know all of them."""
+def package() -> Any:
+    """``pytorch_grad_cam``."""
     try:
-        kind = getattr(import_module("pytorch_grad_cam"), name, None)
+        return import_module("pytorch_grad_cam")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "pytorch_grad_cam":
             raise
         raise MissingExtraError("grad-cam", "pytorch-grad-cam", "Wrapping a CAM of pytorch-grad-cam") from None
-    return kind is not None and isinstance(cam, kind)
+
+
+def is_a(cam: object, name: str) -> bool:
+    """Is it one of the library's ``name``? Older versions do not know all of them."""
+    return isinstance(cam, getattr(package(), name, ()))
 
 
 def members(cam: Any) -> list[Any]:
@@ -41,19 +46,9 @@ def members(cam: Any) -> list[Any]:
         return list(cam.base_cam_per_layer)
     if is_a(cam, "FinerCAM"):
         return [cam.base_cam]
-    if isinstance(cam, import_module("pytorch_grad_cam.base_cam").BaseCAM):
+    if isinstance(cam, package().base_cam.BaseCAM):
         return [cam]
     raise TypeError(f"`cam` must be a CAM of pytorch-grad-cam that looks at layers; got {type(cam).__name__}.")
-
-
-def is_fullgrad(base: Any) -> bool:
-    """FullGrad takes all layers with a bias and adds them up."""
-    return hasattr(base, "bias_data")
-
-
-def handles_of(bases: Sequence[Any]) -> list[RemovableHandle]:
-    """The CAMs' hooks on the model."""
-    return [handle for base in bases for handle in base.activations_and_grads.handles]
 
 
 def layer_maps(
@@ -64,12 +59,11 @@ def layer_maps(
     ``finer``: what only FinerCAM takes, None where it was not given. One pass of the library, one per augmentation, and
     one per layer where layers cannot share it.
     """
-    bases = members(cam)
+    bases, finer_cam = members(cam), is_a(cam, "FinerCAM")
     finer = {name: value for name, value in finer.items() if value is not None}
-    for name in finer:
-        if not is_a(cam, "FinerCAM") or targets is not None:
-            got = type(cam).__name__ + (" with targets" if targets is not None else "")
-            raise ValueError(f"`{name}` must only be given for FinerCAM without `targets`; got it for {got}.")
+    if finer and (not finer_cam or targets is not None):
+        got = type(cam).__name__ + (" with targets" if targets is not None else "")
+        raise ValueError(f"`{next(iter(finer))}` must only be given for FinerCAM without `targets`; got it for {got}.")
     goals = _one_per_picture(targets, len(images))
     if not all(base.activations_and_grads.handles for base in bases):
         got = f"a {type(cam).__name__} without: its `with` block has ended, or it found no layers"
@@ -78,9 +72,10 @@ def layer_maps(
     def run(pictures: Tensor, goals: Any) -> tuple[list[NDArray], Any]:
         maps: list[NDArray] = []
         for base in bases:
-            forward = partial(cam.forward, **finer) if is_a(cam, "FinerCAM") else base.forward
-            with without_hooks(handles_of([other for other in bases if other is not base])):
-                found, goals = _pass(partial(forward, eigen_smooth=eigen_smooth), base, pictures, goals)
+            forward = partial((cam if finer_cam else base).forward, eigen_smooth=eigen_smooth, **finer)
+            others = [handle for other in bases if other is not base for handle in other.activations_and_grads.handles]
+            with without_hooks(others):
+                found, goals = _pass(forward, base, pictures, goals)
             maps += found
         return maps, goals
 
@@ -120,7 +115,7 @@ def _one_per_picture(targets: Any, count: int) -> list[Any] | None:
         raise TypeError(f"`targets` must be a list with one target per picture, or None; got {type(targets).__name__}.")
     if len(targets) != count:
         raise ValueError(f"`targets` must have one entry per picture ({count}); got {len(targets)}.")
-    of_class = import_module("pytorch_grad_cam.utils.model_targets").ClassifierOutputTarget
+    of_class = package().utils.model_targets.ClassifierOutputTarget
     made = [of_class(int(t)) if isinstance(t, (int, np.integer)) and not isinstance(t, bool) else t for t in targets]
     for target in made:
         if not callable(target):
@@ -131,8 +126,8 @@ def _one_per_picture(targets: Any, count: int) -> list[Any] | None:
 
 def for_scoring(target: Any) -> int | Callable[[Any], Tensor]:
     """The library's target, which sees one picture's output, as one of ours, which sees a batch's."""
-    model_targets = import_module("pytorch_grad_cam.utils.model_targets")
-    category = target.category if type(target) is model_targets.ClassifierOutputTarget else None
+    kind = type(target)
+    category = target.category if kind is package().utils.model_targets.ClassifierOutputTarget else None
     if isinstance(category, (int, np.integer)) and category >= 0:
         return int(category)
 
@@ -140,11 +135,11 @@ def for_scoring(target: Any) -> int | Callable[[Any], Tensor]:
         values = [torch.as_tensor(target(row)) for row in output]
         for value in values:
             if value.numel() != 1:
-                kind = type(target).__name__
-                raise ValueError(f"`targets` must return one number per picture; got {check.shape(value)} from {kind}.")
+                got = f"{check.shape(value)} from {kind.__name__}"
+                raise ValueError(f"`targets` must return one number per picture; got {got}.")
         return torch.stack([value.reshape(()) for value in values])
 
-    rows.__name__ = getattr(target, "__name__", type(target).__name__)
+    rows.__name__ = getattr(target, "__name__", kind.__name__)
     return rows
 
 
@@ -156,7 +151,7 @@ def _augmented(run: Callable[[Tensor], list[NDArray]], transforms: Any, pictures
         turned.append([transform.deaugment_mask(m)[:, 0].double().numpy() for m in maps])
         if any(a.shape != b.shape for a, b in zip(turned[0], turned[-1], strict=True)):
             raise ValueError("`tta_transforms` must keep the size of the layers' maps; got one that changes it.")
-    return [(sum(same) / len(turned)).astype(np.float32) for same in zip(*turned, strict=True)]
+    return [np.mean(same, axis=0).astype(np.float32) for same in zip(*turned, strict=True)]
 
 
 def _pass(forward: Callable[[Tensor, Any], Any], base: Any, pictures: Tensor, targets: Any) -> tuple[list[Any], Any]:
@@ -165,26 +160,38 @@ def _pass(forward: Callable[[Tensor, Any], Any], base: Any, pictures: Tensor, ta
     # second derivatives free their graph layer by layer, so such a method looks at one layer per pass
     rounds = [slice(i, i + 1) for i in range(len(base.target_layers))] if twice else [slice(None)]
     maps: list[NDArray] = []
-    held = base.activations_and_grads
+    held, fullgrad = base.activations_and_grads, is_a(base, "FullGrad")
     # FullGrad's layers are convolutions also in a transformer: there is nothing to reshape
-    reshape = None if is_fullgrad(base) else held.reshape_transform
+    reshape = None if fullgrad else held.reshape_transform
+    order: list[int] = []
+    handles = [layer.register_forward_hook(lambda one, *_: order.append(id(one))) for layer in base.target_layers]
+    frozen = not all(parameter.requires_grad for parameter in base.model.parameters())
+    if frozen and base.uses_gradients and not base.compute_input_gradient:
+        # the gradient then comes from the picture; a copy goes in, because a first layer may work in place
+        pictures = pictures.detach().requires_grad_().clone()
     for which in rounds:
 
         def instead(input_tensor: Tensor, goals: Any, eigen_smooth: bool, which: slice = which) -> None:
             nonlocal targets
             targets = goals
             # ScoreCAM would store the activations of every pass it makes from here on
-            with without_hooks(handles_of([base])):
-                maps.extend(_raw(base, input_tensor, goals, eigen_smooth, which))
+            with without_hooks(held.handles):
+                if fullgrad:
+                    maps.extend(_fullgrad(base, input_tensor, eigen_smooth, order))
+                else:
+                    maps.extend(_raw(base, input_tensor, goals, eigen_smooth, which))
 
         try:
             with (
-                patched(base, {"compute_cam_per_layer": instead, "aggregate_multi_layers": lambda _: None}),
-                patched(held, {"reshape_transform": reshape}),
-                _differentiable_twice() if twice else nullcontext(),
+                patch.multiple(base, compute_cam_per_layer=instead, aggregate_multi_layers=lambda _: None),
+                patch.object(held, "reshape_transform", reshape),
+                # the fused attention kernels have no second derivative; the plain one has
+                sdpa_kernel(SDPBackend.MATH) if twice else nullcontext(),
             ):
-                forward(_with_gradient(base, pictures), targets)
+                forward(pictures, targets)
         finally:
+            for handle in handles:
+                handle.remove()
             # what is kept here would keep the whole graph, until the next call or for ever
             held.activations, held.gradients = [], []
             if isinstance(getattr(base, "outputs", None), Tensor):
@@ -192,28 +199,8 @@ def _pass(forward: Callable[[Tensor, Any], Any], base: Any, pictures: Tensor, ta
     return maps, targets
 
 
-def _with_gradient(base: Any, pictures: Tensor) -> Tensor:
-    """Pictures with a gradient of their own where layers are frozen, or the library finds none at the target layer."""
-    frozen = not all(parameter.requires_grad for parameter in base.model.parameters())
-    if frozen and base.uses_gradients and not base.compute_input_gradient:
-        # a copy goes in, because a first layer that works in place may not touch a leaf
-        return pictures.detach().requires_grad_().clone()
-    return pictures
-
-
-def _differentiable_twice() -> AbstractContextManager[Any]:
-    """The fused attention kernels have no second derivative; the plain one has."""
-    try:
-        attention = import_module("torch.nn.attention")
-    except ModuleNotFoundError:  # before torch 2.3
-        return nullcontext()
-    return attention.sdpa_kernel(attention.SDPBackend.MATH)  # type: ignore[no-any-return]
-
-
 def _raw(base: Any, pictures: Tensor, targets: Any, eigen_smooth: bool, which: slice) -> list[NDArray]:
     """What `compute_cam_per_layer` would have rectified, scaled and resized."""
-    if is_fullgrad(base):
-        return _fullgrad(base, pictures, eigen_smooth)
     held, layers = base.activations_and_grads, base.target_layers
     activations, gradients = list(held.activations), list(held.gradients)
     for what, found in (("run", activations), ("have a gradient", gradients)):
@@ -229,27 +216,29 @@ def _raw(base: Any, pictures: Tensor, targets: Any, eigen_smooth: bool, which: s
             continue
         weights = base.get_cam_weights(pictures, layer, targets, activation, gradient)
         # the library forgets to reshape what it multiplies with these weights
-        with patched(base, {"get_cam_weights": lambda *_, weights=weights: weights}):
+        with patch.object(base, "get_cam_weights", lambda *_, weights=weights: weights):
             inside = activation if held.reshape_transform is None else held.reshape_transform(activation)
             maps.append(base.get_cam_image(pictures, layer, targets, inside, None, eigen_smooth))
     return [np.asarray(m) for m in maps]
 
 
-def _fullgrad(base: Any, pictures: Tensor, eigen_smooth: bool) -> list[NDArray]:
-    """|gradient x picture|, then |gradient x bias| of every layer, each summed over its channels.
+def _fullgrad(base: Any, pictures: Tensor, eigen_smooth: bool, order: list[int]) -> list[NDArray]:
+    """|gradient x picture|, then |gradient x bias| of every layer as they ran, each summed over its channels.
 
-    The library scales every channel to [0, 1] first, after which no layer has its mass.
+    The library scales every channel to [0, 1] first, after which no layer has its mass. It has the biases in the order
+    in which layers were made, and the gradients in the ``order`` in which they ran.
     """
     gradients = [check.as_numpy(gradient) for gradient in base.activations_and_grads.gradients]
     if len(gradients) != len(base.bias_data) or pictures.grad is None:
         wanted = f"each of its {len(base.bias_data)} layers with a bias once for FullGrad"
         raise ValueError(f"`model` must use {wanted}; got gradients of {len(gradients)}.")
     terms = [np.abs(check.as_numpy(pictures.grad * pictures.detach()))]
-    terms += [np.abs(bias[None, :, None, None] * g) for bias, g in zip(base.bias_data, gradients, strict=True)]
+    biases = {id(layer): bias for layer, bias in zip(base.target_layers, base.bias_data, strict=True)}
+    terms += [np.abs(biases[layer][None, :, None, None] * g) for layer, g in zip(order, gradients, strict=True)]
     if not eigen_smooth:
         return [term.sum(axis=1) for term in terms]
-    image, svd = (import_module(f"pytorch_grad_cam.utils.{name}") for name in ("image", "svd_on_activations"))
-    full = base.get_target_width_height(pictures)
-    scaled = [image.scale_accross_batch_and_channels(term, full) for term in terms]
+    utils, full = package().utils, base.get_target_width_height(pictures)
+    scaled = [utils.image.scale_accross_batch_and_channels(term, full) for term in terms]
     stack = np.concatenate([scaled[0], *(s.sum(axis=1, keepdims=True) for s in scaled[1:])], axis=1)
-    return [svd.get_2d_projection(image.scale_accross_batch_and_channels(stack, [n // 8 for n in full]))]
+    small = utils.image.scale_accross_batch_and_channels(stack, [n // 8 for n in full])
+    return [utils.svd_on_activations.get_2d_projection(small)]

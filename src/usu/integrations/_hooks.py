@@ -1,8 +1,8 @@
-"""Hooks, gradients and attributes that are taken away for the time of a call, and put back whatever happens."""
+"""Hooks, gradients and layers that are taken away for the time of a call, and put back whatever happens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 
 @contextmanager
-def without_hooks(handles: Iterable[RemovableHandle]) -> Iterator[None]:
+def without_hooks(handles: Sequence[RemovableHandle]) -> Iterator[None]:
     """These hooks off their modules; afterwards they are back, in their old places among the others.
 
     >>> layer, order = nn.Identity(), []
@@ -22,11 +22,12 @@ def without_hooks(handles: Iterable[RemovableHandle]) -> Iterator[None]:
     >>> order
     ['b', 'a', 'b']
     """
-    removed = [(handle.id, table) for handle in handles if (table := handle.hooks_dict_ref()) is not None]
-    ours = {key for key, _ in removed}
-    before = [(table, dict(table)) for table in {id(table): table for _, table in removed}.values()]
-    for key, table in removed:
-        table.pop(key, None)
+    ours = {handle.id for handle in handles}
+    tables = {id(table): table for handle in handles if (table := handle.hooks_dict_ref()) is not None}
+    before = [(table, dict(table)) for table in tables.values()]
+    for table, content in before:
+        for key in ours & content.keys():
+            del table[key]
     try:
         yield
     finally:
@@ -41,7 +42,7 @@ def without_hooks(handles: Iterable[RemovableHandle]) -> Iterator[None]:
 def restored(model: nn.Module) -> Iterator[None]:
     """Gradients, submodules and forward hooks as before: AblationCAM swaps layers, and an error would leave them so."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
-    tables: list[dict[Any, Any]] = [t for m in model.modules() for t in (m._modules, m._forward_hooks)]
+    tables: list[dict[Any, Any]] = [table for m in model.modules() for table in (m._modules, m._forward_hooks)]
     before = [(table, dict(table)) for table in tables]
     for parameter, _ in gradients:
         parameter.grad = None
@@ -54,17 +55,3 @@ def restored(model: nn.Module) -> Iterator[None]:
             if list(table.items()) != list(content.items()):
                 table.clear()
                 table.update(content)
-
-
-@contextmanager
-def patched(thing: Any, values: dict[str, Any]) -> Iterator[None]:
-    """Attributes of this one object, for a while."""
-    own = vars(thing)
-    before = {name: own[name] for name in values if name in own}
-    own.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            own.pop(name, None)
-        own.update(before)

@@ -85,9 +85,8 @@ def _combined(maps: Sequence[Tensor], how: Combine) -> Tensor:
 def for_display(maps: Tensor, quantile: float = SHOWN) -> Tensor:
     """Each map of (B, H, W) from 0 to 1: its lowest value is 0, and from the quantile on everything is 1.
 
-    Mass that is redistributed has a sharp peak. Scaled by its maximum, 2 % of the pixels would be above one half where
-    a resized CAM has 10 %; scaled by the 98 % quantile it is as many, and `show_cam_on_image` shows what is there. A
-    map that is the same everywhere is 0.
+    Mass that is redistributed has a sharp peak: scaled by its maximum, 2 % of the pixels would be above one half where
+    a resized CAM has 10 %; scaled by the 98 % quantile it is as many. A map that is the same everywhere is 0.
 
     >>> for_display(torch.tensor([[[1.0, 2.0, 3.0]]])).tolist()
     [[[0.0, 0.5, 1.0]]]

@@ -1,6 +1,6 @@
 """Methods that hand out arrays (LIME, SHAP, RISE, XRAI, any saliency map): their numbers as coarse maps and cells.
 
-Nothing is imported. What comes out goes into `usu.upsample` or `usu.redistribute`, and is a density: a value per pixel.
+Nothing is imported. What comes out is a density, a value per pixel, for `usu.upsample` or `usu.redistribute`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,9 @@ def from_superpixels(
     Args:
         values: pairs (label, value) or a mapping, as in LIME's ``explanation.local_exp[target]``, where a label without
             a value counts as zero; or an array (K,) or (T, K) in which value k belongs to label k.
-        labels: (H, W) integers, any of them: LIME's ``explanation.segments``.
+        labels: (H, W) integers, any of them: LIME's ``explanation.segments``. Cells are numbered by ascending label.
         coarse_is: what a value is. ``"mass"``: the whole superpixel's, as a LIME weight, a Shapley value or the effect
             of ablating it are. ``"density"``: every pixel's.
-
-    Returns:
-        Cells numbered by ascending label. An array keeps its library and dtype; pairs come in float64 and the library
-        of ``labels``.
 
     >>> labels = np.array([[1, 1, 7], [1, 1, 7]])
     >>> coarse, cells = from_superpixels([(7, 3.0), (1, -2.0)], labels)
@@ -69,8 +65,8 @@ def from_superpixels(
 def from_heatmap(heatmap: Array) -> Superpixels:
     """A map (H, W) that is constant on regions (XRAI, SHAP's partitions, captum on superpixels) as these regions.
 
-    Touching pixels (by a side) of equal value are one cell, and their value its density; masses stay what they are.
-    Round the map first if its regions are constant only up to rounding.
+    Touching pixels (by a side) of equal value are one cell, and their value its density. Round the map first if its
+    regions are constant only up to rounding.
 
     >>> coarse, cells = from_heatmap(np.array([[2.0, 0.0, 2.0], [2.0, 0.0, 2.0]]))
     >>> coarse.tolist(), cells.tolist()  # equal, but apart
@@ -121,8 +117,7 @@ def from_rise(grids: ArrayT, values: Array, *, survival: float | None = None, ce
             cell matters; without it the map is signed and small where nothing happens.
 
     Returns:
-        (h, w), or (T, h, w). The grids must have covered the picture as they are: RISE's random shift blurs the cells'
-        borders, so leave it out, or give a finished map to `from_saliency`.
+        (h, w), or (T, h, w). RISE's random shift blurs the cells' borders: leave it out, or use `from_saliency`.
 
     >>> grids = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])  # left kept, right kept
     >>> from_rise(grids, np.array([0.8, 0.2])).tolist()
@@ -147,17 +142,15 @@ def from_rise(grids: ArrayT, values: Array, *, survival: float | None = None, ce
 def _of_array(values: Tensor, known: Tensor, *, lossless: bool) -> Tensor:
     """The values of the labels there are; value k belongs to label k."""
     low, high = int(known[0]), int(known[-1])
-    count = values.shape[-1] if values.ndim in (1, 2) else 0
-    if low < 0 or high >= count:
+    if values.ndim not in (1, 2) or low < 0 or high >= values.shape[-1]:
         raise ValueError(
             f"`values` must be (K,) or (T, K) with one value for each label, counted from 0; got {check.shape(values)} "
             f"for labels from {low} to {high}. Subtract labels.min(), or pass pairs (label, value)."
         )
-    used = torch.zeros(count, dtype=torch.bool, device=values.device)
-    used[known] = True
-    lost = (values.reshape(-1, count) != 0).any(0) & ~used
+    lost = values.detach().clone()
+    lost[..., known] = 0
     if lossless and bool(lost.any()):
-        which = int(lost.nonzero()[0])
+        which = int(lost.nonzero()[0, -1])
         raise ValueError(f"`values` must be zero for a superpixel without pixels; got a mass for label {which}.")
     return values[..., known]
 

@@ -25,13 +25,11 @@ def interpolate(
 
     Args:
         attribution: (B, C, h, w) of a layer, e.g. ``LayerGradCam(model, layer).attribute(image, target=target)``. The
-            channels are added up (a `LayerGradCam` has one), because the mass at a place is that of all of them.
-        model: what was explained; captum's ``forward_func``.
+            channels are added up, because the mass at a place is that of all of them.
         target: as in `usu.upsample`. (Captum's tuples, which index outputs of more dimensions, are callables here.)
 
     Returns:
-        (B, 1, H, W) in the dtype and on the device of ``attribution``. Positive values stay positive, negative ones
-        negative; nothing is scaled.
+        (B, 1, H, W) in the dtype and on the device of ``attribution``, signed and not scaled.
 
     Guarantees:
         With the default preset every cell of the layer keeps its mass: its value times its pixels.
@@ -56,20 +54,15 @@ def redistribute_features(
 ) -> Tensor:  # fmt: skip
     """FeatureAblation, KernelShap, Lime, ShapleyValues on a ``feature_mask``: a feature's value, shared out inside it.
 
-    Captum repeats a feature's value on all its pixels and channels, so that its attributions add up to nothing in
-    particular. The value is the effect of the whole feature; by default it becomes the sum over the feature's pixels,
-    and the pixels of a Shapley attribution add up to the model's output minus that of the empty picture.
+    Captum repeats a feature's value on all its pixels and channels. Here it becomes, by default, the sum over the
+    feature's pixels; those of a Shapley attribution add up to the model's output minus that of the empty picture.
 
     Args:
         attribution: (B, C, H, W) as captum returns it, or, from ``return_input_shape=False``, (B, K): value k is
             feature k's.
         feature_mask: as captum takes it, broadcast to (B, C, H, W): any integers, the same in every channel.
-        coarse_is: ``"mass"``, or ``"density"``: the mean over a feature's pixels is captum's value, so that the picture
-            looks alike in scale.
+        coarse_is: ``"mass"``, or ``"density"``: captum's value is the mean over a feature's pixels, not their sum.
         preset: segments should be finer than features: raise ``parts`` for many features.
-
-    Returns:
-        (B, 1, H, W) in the dtype and on the device of ``attribution``.
 
     Guarantees:
         With the default preset no mass leaves its feature.

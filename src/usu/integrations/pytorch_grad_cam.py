@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from io import StringIO
 from typing import Any, Literal
 
@@ -17,8 +16,8 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu.errors import UsuWarning
-from usu.forward import Model, Progress, undisturbed
-from usu.integrations._grad_cam import for_scoring, handles_of, is_a, is_fullgrad, layer_maps, members
+from usu.forward import Model, Progress
+from usu.integrations._grad_cam import for_scoring, is_a, layer_maps, members, package
 from usu.integrations._hooks import without_hooks
 from usu.integrations._layered import Combine, for_display, upsample_layers
 from usu.results import Upsampled
@@ -27,7 +26,7 @@ from usu.sources import CoarseMap, gradcam
 from usu.types import Array, NDArray
 
 __all__ = ["SOURCES", "Redistributed", "coarse_maps", "source", "wrap"]
-#: CAMs that `source` knows: what each is called in the package, and what it is made with beside model and layers.
+#: CAMs that `source` knows, and what each is called in the package.
 SOURCES: dict[str, str] = {
     "GradCAM": "GradCAM", "HiResCAM": "HiResCAM", "GradCAM++": "GradCAMPlusPlus", "XGradCAM": "XGradCAM",
     "FullGrad": "FullGrad", "ShapleyCAM": "ShapleyCAM", "FinerCAM": "FinerCAM", "LayerCAM": "LayerCAM",
@@ -48,11 +47,10 @@ def wrap(
         maps = cam(input_tensor=images, targets=[ClassifierOutputTarget(281)])
 
     Args:
-        cam: any CAM of the package: GradCAM, HiResCAM, GradCAMPlusPlus, XGradCAM, ShapleyCAM, LayerCAM, EigenCAM,
-            ScoreCAM, AblationCAM and the like, FullGrad, FinerCAM, RefineCAM.
+        cam: any CAM of the package that looks at layers.
         scale: ``"unit"``: rectified, and every map from 0 to 1, as the package's users expect (1 from the 98 % quantile
             on). ``"mass"``: signed and in the layer's own units, nothing dropped and nothing scaled.
-        preset: see `usu.upsample`. None is ``"soft"`` for maps that are looked at, ``"cell"`` for ``scale="mass"``.
+        preset: None is ``"soft"`` for maps that are looked at, ``"cell"`` for ``scale="mass"``.
         model: who is asked for the scores; None is the CAM's own model. A compiled copy of it is fine.
 
     Guarantees:
@@ -99,21 +97,22 @@ class Redistributed:
         images = _batch(input_tensor)
         finer = {"alpha": alpha, "comparison_categories": comparison_categories, "target_idx": target_idx}
         maps, used = layer_maps(self.cam, images, targets, aug_smooth, eigen_smooth, finer)
-        bases = members(self.cam)
+        name, bases = type(self.cam).__name__, members(self.cam)
         layers = [torch.from_numpy(np.ascontiguousarray(m)).to(bases[0].device) for m in maps]
         if self.scale == "unit":
-            self._warn_of_blank_maps(layers)
+            for remark in _blank(torch.cat([layer.flatten(1) for layer in layers], 1)):
+                warnings.warn(f"{name}: {remark}", UsuWarning, stacklevel=2)
             layers = [layer.clamp(min=0) for layer in layers]
         if picture is not None and len(images) == 1 and picture.ndim == 3:
             picture = picture[None]
-        how: Combine = "product" if is_a(self.cam, "RefineCAM") else "sum" if is_fullgrad(bases[0]) else "mean"
-        model, goals = bases[0].model if self.model is None else self.model, [for_scoring(target) for target in used]
-        with without_hooks(handles_of(bases)):
+        how: Combine = "product" if is_a(self.cam, "RefineCAM") else "sum" if is_a(bases[0], "FullGrad") else "mean"
+        with without_hooks([handle for base in bases for handle in base.activations_and_grads.handles]):
             result = upsample_layers(
-                layers, images.detach(), model, goals, self.settings, combine=how, picture=picture,
+                layers, images.detach(), bases[0].model if self.model is None else self.model,
+                [for_scoring(target) for target in used], self.settings, combine=how, picture=picture,
                 progress=self.progress,
             )  # fmt: skip
-        source = {"cam": type(self.cam).__name__, "layers": [tuple(m.shape[1:]) for m in maps]}
+        source = {"cam": name, "layers": [tuple(m.shape[1:]) for m in maps]}
         self.last = replace(result, provenance={**result.provenance, "source": source})
         shown = for_display(result.pixel_map) if self.scale == "unit" else result.pixel_map
         return shown.detach().cpu().numpy().astype(np.float32, copy=False)
@@ -128,20 +127,7 @@ class Redistributed:
 
     def __exit__(self, *_: object) -> None:
         # the package's own __exit__ prints and swallows every IndexError, also the user's
-        for base in members(self.cam):
-            base.activations_and_grads.release()
-
-    def _warn_of_blank_maps(self, layers: Sequence[Tensor]) -> None:
-        flat = torch.cat([layer.flatten(1) for layer in layers], 1)
-        for i, (low, high) in enumerate(zip(flat.amin(1).tolist(), flat.amax(1).tolist(), strict=True)):
-            if high > 0:
-                continue
-            reason = "the target does not depend on the layer here. Try another layer"
-            if low < 0:
-                reason = f"its values, from {low:.3g} to {high:.3g}, are all evidence against the target. See them "
-                reason += "with scale='mass', or ask for another target or layer"
-            text = f"{type(self.cam).__name__}: the map of picture {i} is blank: {reason}."
-            warnings.warn(text, UsuWarning, stacklevel=3)
+        _release(self.cam)
 
 
 def coarse_maps(
@@ -178,19 +164,13 @@ def _of_picture(name: str, model: nn.Module, image: Tensor, target: int | None, 
     goal = target if own is None or not own.targets else own.targets[0]
     if goal is None or place is None:
         raise ValueError("`target` must be a class index; got none, and the model names none.")
-    package = import_module("pytorch_grad_cam")
     with redirect_stdout(StringIO()):  # FullGrad prints that it takes all layers
-        cam = getattr(package, SOURCES[name])(model=model, target_layers=[model.get_submodule(place)])
+        cam = getattr(package(), SOURCES[name])(model=model, target_layers=[model.get_submodule(place)])
     try:
-        if name == "FinerCAM":
-            maps = coarse_maps(cam, image[None], target_idx=goal)
-        else:
-            if name == "FullGrad":
-                _as_they_run(cam, image)
-            maps = coarse_maps(cam, image[None], [goal])
+        finer = name == "FinerCAM"
+        maps = coarse_maps(cam, image[None], None if finer else [goal], target_idx=goal if finer else None)
     finally:
-        for base in members(cam):
-            base.activations_and_grads.release()
+        _release(cam)
     values = [torch.from_numpy(np.ascontiguousarray(one)).double() for one in maps]
     if own is not None and name == "FullGrad":
         height, width = own.values.shape[-2:]
@@ -199,22 +179,26 @@ def _of_picture(name: str, model: nn.Module, image: Tensor, target: int | None, 
     return CoarseMap(found, place, f"{name} of pytorch-grad-cam", (goal,), spent)
 
 
-def _as_they_run(cam: Any, image: Tensor) -> None:
-    """FullGrad's biases in the order in which the layers run; the package takes the order in which they were made."""
-    order: list[int] = []
-    handles = [layer.register_forward_hook(lambda one, *_: order.append(id(one))) for layer in cam.target_layers]
-    try:
-        with undisturbed(cam.model), torch.no_grad():
-            cam.model(image[None])
-    finally:
-        for handle in handles:
-            handle.remove()
-    own = {id(layer): bias for layer, bias in zip(cam.target_layers, cam.bias_data, strict=True)}
-    cam.bias_data = [own[layer] for layer in order]
-
-
 def _batch(input_tensor: Any) -> Tensor:
     images = check.as_tensor("input_tensor", input_tensor)
     if images.ndim != 4:
         raise ValueError(f"`input_tensor` must be a batch of pictures, B x C x H x W; got {check.shape(images)}.")
     return images
+
+
+def _blank(values: Tensor) -> list[str]:
+    """What to say of pictures (B, places) that have no positive value."""
+    remarks = []
+    for i, (low, high) in enumerate(zip(values.amin(1).tolist(), values.amax(1).tolist(), strict=True)):
+        reason = "the target does not depend on the layer here. Try another layer"
+        if low < 0:
+            reason = f"its values, from {low:.3g} to {high:.3g}, are all evidence against the target. See them with "
+            reason += "scale='mass', or ask for another target or layer"
+        if high <= 0:
+            remarks.append(f"the map of picture {i} is blank: {reason}.")
+    return remarks
+
+
+def _release(cam: Any) -> None:
+    for base in members(cam):
+        base.activations_and_grads.release()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -42,8 +41,8 @@ class Wrapped:
 
     def __init__(self, extractor: Any, *, preset: str | Settings | None, evaluations: int | None) -> None:
         self.extractor, self.preset, self.evaluations = extractor, preset, evaluations
+        self._own = getattr(extractor, "base_cam", extractor)
         self._image: Tensor | None = None
-        self._listening = True
         self._handle = extractor.model.register_forward_pre_hook(self._remember, with_kwargs=True)
 
     def __call__(
@@ -64,30 +63,31 @@ class Wrapped:
             raise ValueError("`image` must be given, or the model run on it after wrap(); got neither.")
         optional = {"targets": targets, "comparison_idx": comparison_idx, "retain_graph": retain_graph or None}
         optional = {name: value for name, value in optional.items() if value is not None}
-        with self._not_listening():  # some extractors run the model on pictures of their own
+        with without_hooks([self._handle]):  # some extractors run the model on pictures of their own
             coarse = self.extractor(class_idx, scores, normalized=False, **optional)
         goals = self._goals(class_idx, scores, targets, comparison_idx, len(images))
+        preset = EXPLAIN_DEFAULT if self.preset is None and normalized else self.preset
+        maps: list[Tensor] = []
         # switched off, its hooks would still run, and one of them does not mind being switched off
-        own = getattr(self.extractor, "base_cam", self.extractor).hook_handles
-        with without_hooks([*own, self._handle]):
-            preset = EXPLAIN_DEFAULT if self.preset is None and normalized else self.preset
-            maps = [self._upsampled(part, images, goals, preset) for part in coarse]
-        return [for_display(part) for part in maps] if normalized else maps
+        with without_hooks([*self._own.hook_handles, self._handle]):
+            for part in coarse:
+                if part.ndim != 3 or len(part) != len(images):
+                    raise ValueError(f"`image` must be the batch of the {len(part)} maps; got {check.shape(images)}.")
+                for index in (~part.flatten(1).any(1)).nonzero().flatten().tolist():
+                    warnings.warn(
+                        f"Picture {index}: torchcam's map is zero everywhere, because the layer holds only evidence "
+                        "against the target, or none. usu.gradcam(model, images, target, relu=False) shows it.",
+                        UsuWarning,
+                        stacklevel=2,
+                    )
+                found = upsample(part, images, self.model, goals, preset=preset, evaluations=self.evaluations)
+                maps.append(for_display(found.pixel_map) if normalized else found.pixel_map)
+        return maps
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copies ask for these before there is an extractor
             raise AttributeError(name)
         return getattr(self.extractor, name)
-
-    def enable_hooks(self) -> None:
-        """Listen to the model's passes."""
-        self._listening = True
-        self.extractor.enable_hooks()
-
-    def disable_hooks(self) -> None:
-        """Do not listen to the model's passes."""
-        self._listening = False
-        self.extractor.disable_hooks()
 
     def reset_hooks(self) -> None:
         """Forget the last pass."""
@@ -98,12 +98,6 @@ class Wrapped:
         """Leave the model."""
         self._handle.remove()
         self.extractor.remove_hooks()
-
-    @contextmanager
-    def _hooks_off(self) -> Iterator[None]:
-        """What torchcam's metrics use around passes that are none of the extractor's business."""
-        with self._not_listening(), self.extractor._hooks_off():
-            yield
 
     def __enter__(self) -> Wrapped:
         return self
@@ -118,18 +112,10 @@ class Wrapped:
         return f"wrap({self.extractor!r})"
 
     def _remember(self, _module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if self._listening:
+        if self._own._hooks_enabled:
             pictures = (value for value in (*given, *named.values()) if isinstance(value, Tensor) and value.ndim == 4)
             found = next(pictures, None)
             self._image = None if found is None else found.detach().clone()
-
-    @contextmanager
-    def _not_listening(self) -> Iterator[None]:
-        before, self._listening = self._listening, False
-        try:
-            yield
-        finally:
-            self._listening = before
 
     def _goals(self, class_idx: Any, scores: Any, targets: Any, comparison_idx: Any, count: int) -> list[Target]:
         """One target of ours per picture."""
@@ -141,20 +127,6 @@ class Wrapped:
         classes, index = self.extractor._target_indices(class_idx, scores.detach())
         others = self.extractor._reference_indices(comparison_idx, scores.detach(), classes, index).tolist()
         return [_contrast(own, other, self.extractor.gamma) for own, other in zip(classes, others, strict=True)]
-
-    def _upsampled(
-        self, coarse: Tensor, images: Tensor, goals: Sequence[Target], preset: str | Settings | None
-    ) -> Tensor:
-        if coarse.ndim != 3 or len(coarse) != len(images):
-            raise ValueError(f"`image` must be the batch of the {len(coarse)} maps; got {check.shape(images)}.")
-        for index in (~coarse.flatten(1).any(1)).nonzero().flatten().tolist():
-            warnings.warn(
-                f"Picture {index}: torchcam's map is zero everywhere, because the layer holds only evidence against "
-                "the target, or none. usu.gradcam(model, images, target, relu=False) shows it.",
-                UsuWarning,
-                stacklevel=4,
-            )
-        return upsample(coarse, images, self.model, goals, preset=preset, evaluations=self.evaluations).pixel_map
 
 
 def _of_samples(target: OutputTarget) -> Target:

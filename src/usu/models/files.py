@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,47 +12,49 @@ import torch
 from torch import nn
 
 from usu.errors import ModelLoadError, UsuError, first_line
-from usu.forward.onnx import OnnxModel, from_onnx
-from usu.models.libraries import with_geometry
+from usu.forward import onnx
+from usu.models.libraries import preparation
 from usu.models.load import Loaded, imagenet_classes, load_weights
 from usu.models.pictures import Preparation
 
 
-def from_python(name: str, weights: str | None = None) -> Loaded:
+def from_py(name: str, weights: str | None = None) -> Loaded:
     """``file.py:function``, where the function returns a model, ``(model, prepare)`` or a `Loaded`.
 
-    Without ``prepare`` the picture is prepared as torchvision does for ImageNet (256, centre 224, mean and std).
-    ``prepare(pixels)`` returns the input (C, h, w), or that and a `Geometry`; without one the input is taken to show
-    the whole picture.
+    Without ``prepare`` the picture is prepared as torchvision does for ImageNet (256, centre 224, mean and std); what
+    it may be is told by `usu.models.libraries.preparation`.
     """
-    result = _ran(name, function_of(name))
-    if isinstance(result, Loaded):
-        model, prepare = result.model, None
+    made = _ran(name, function_of(name))
+    if isinstance(made, Loaded):
+        loaded = made
     else:
-        model, prepare = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-    if not callable(model) or (prepare is not None and not callable(prepare)):
-        raise ModelLoadError(
-            f"`model` must name a function that returns a model, or (model, prepare); {name} returned "
-            f"{type(result).__name__}."
-        )
-    if isinstance(model, nn.Module):
-        model.eval()
+        model, prepare = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        loaded = Loaded(name, model, Preparation() if prepare is None else preparation(prepare))
+    if not callable(loaded.model):
+        got = f"{name} returned {type(made).__name__}"
+        raise ModelLoadError(f"`model` must name a function that returns a model, or (model, prepare); {got}.")
+    if isinstance(loaded.model, nn.Module):
+        loaded.model.eval()
         if weights is not None:
-            load_weights(model, weights)
+            load_weights(loaded.model, weights)
     elif weights is not None:
-        raise ModelLoadError(f"`weights` must go with an nn.Module; {name} returned {type(model).__name__}.")
-    if isinstance(result, Loaded):
-        return result
-    return Loaded(name, model, Preparation() if prepare is None else with_geometry(prepare))
+        raise ModelLoadError(f"`weights` must go with an nn.Module; {name} returned {type(loaded.model).__name__}.")
+    return loaded
 
 
 def function_of(name: str) -> Callable[..., Any]:
-    """A user's ``file.py:function``, not called yet."""
+    """A user's ``file.py:function``, not called yet. What lies beside the file can be imported by it."""
     file, _, function = name.rpartition(":")
     path = Path(file).expanduser()
     if not path.is_file():
         raise ModelLoadError(f"`model` must be 'file.py:function'; got {name!r}, and {file} does not exist.")
-    made = getattr(_ran(path.name, lambda: _imported(path)), function, None)
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        made = _ran(path.name, lambda: runpy.run_path(str(path), run_name=f"usu_user_{path.stem}")).get(function)
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
     if not callable(made):
         raise ModelLoadError(f"`model` must name a function of {path.name}; got {function!r}, which is not one.")
     return made  # type: ignore[no-any-return]
@@ -67,38 +69,21 @@ def _ran(name: str, code: Callable[[], Any]) -> Any:
         raise ModelLoadError(f"`model` must be code that runs; {name} does not ({reason}).") from error
 
 
-def _imported(path: Path) -> Any:
-    """The module in a file; what lies beside it can be imported by it, but nothing stays on the path."""
-    spec = importlib.util.spec_from_file_location(f"usu_user_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ModelLoadError(f"`model` must be 'file.py:function'; got {path}, which is not a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
-    return module
-
-
-def onnx_model(name: str) -> OnnxModel:
+def onnx_model(name: str) -> onnx.OnnxModel:
     """The model in an ``.onnx`` file, or one sentence why there is none."""
     path = Path(name).expanduser()
     if not path.is_file():
         raise ModelLoadError(f"`model` must be an .onnx file; got {name!r}, which does not exist.")
     try:
-        return from_onnx(path)
+        return onnx.from_onnx(path)
     except UsuError:
         raise
     except Exception as error:  # the runtime has a dozen exception classes of its own
-        raise ModelLoadError(
-            f"`model` must be an .onnx file; {path.name} cannot be read as one: {first_line(error)}"
-        ) from error
+        why = f"{path.name} cannot be read as one: {first_line(error)}"
+        raise ModelLoadError(f"`model` must be an .onnx file; {why}") from error
 
 
-def from_onnx_file(name: str, weights: str | None = None) -> Loaded:
+def from_onnx(name: str, weights: str | None = None) -> Loaded:
     """An ``.onnx`` file, prepared as torchvision does for ImageNet. Without gradients: bring a coarse map."""
     if weights is not None:
         raise ModelLoadError(f"`weights` must be left out for an .onnx file, which holds its own; got {weights}.")
@@ -110,6 +95,6 @@ def from_onnx_file(name: str, weights: str | None = None) -> Loaded:
             "Wrap it in a Python function and pass 'file.py:function'."
         )
     height, width = (side if isinstance(side, int) else 224 for side in shape[2:])
-    preparation = Preparation(crop=(height, width), resize=round(min(height, width) * 256 / 224))
+    prepare = Preparation(crop=(height, width), resize=round(min(height, width) * 256 / 224))
     probe = _ran(file, lambda: model(torch.zeros(1, 3, height, width)))
-    return Loaded(file, model, preparation, imagenet_classes() if probe.shape[-1] == 1000 else None)
+    return Loaded(file, model, prepare, imagenet_classes() if probe.shape[-1] == 1000 else None)

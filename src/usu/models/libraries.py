@@ -8,10 +8,9 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,20 +22,10 @@ from usu.models.pictures import IMAGENET_MEAN, IMAGENET_STD, Geometry, Preparati
 from usu.types import NDArray
 
 #: Pillow's numbers for its filters, as they stand in transformers' preprocessor files.
-_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
+_FILTERS: dict[int, Resample] = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 
-@dataclass(frozen=True, eq=False)
-class Known:
-    """A model, and what is known of it; None where nothing is."""
-
-    model: Any
-    prepare: Prepare | None = None
-    classes: tuple[str, ...] | None = None
-    layer: str | None = None
-
-
-def known(model: Any, prepare: Any = None) -> Known:
+def known(model: Any, prepare: Any = None) -> Loaded:
     """The model itself, and what it says of itself.
 
     Args:
@@ -44,22 +33,34 @@ def known(model: Any, prepare: Any = None) -> Known:
             transformers, or the embedded one; or any other, of which nothing is known.
         prepare: how its pictures are prepared, if it does not say so: see `preparation`.
     """
-    own = None if prepare is None else preparation(prepare)
+    name, own = type(model).__name__, None if prepare is None else preparation(prepare)
     if isinstance(model, Loaded):
-        return Known(model.model, own or model.prepare, model.classes, model.layer)
+        return Loaded(model.name, model.model, own or model.prepare, model.classes, model.layer)
     processor = getattr(model, "image_processor", None)
     if isinstance(getattr(model, "model", None), nn.Module) and hasattr(processor, "to_dict"):  # a pipeline
-        return Known(model.model, own or preparation(processor), _labels(model.model))
+        return Loaded(name, model.model, own or preparation(processor), _labels(model.model))
     home = type(model).__module__.partition(".")[0]
     if home == "efficientnet_lite_pytorch":
-        return Known(model, own or EMBEDDED_PREPARATION, imagenet_classes())
+        return Loaded(name, model, own or EMBEDDED_PREPARATION, imagenet_classes())
     if home == "timm" or isinstance(getattr(model, "pretrained_cfg", None), dict):
-        from timm.data.config import resolve_model_data_config
+        return _of_timm(name, model, own)
 
-        config: dict[str, Any] = resolve_model_data_config(model)  # type: ignore[no-untyped-call]
-        thousand = getattr(model, "num_classes", None) == 1000
-        return Known(model, own or preparation(config), imagenet_classes() if thousand else None)
-    return Known(model, own, _labels(model) if isinstance(model, nn.Module) else None)
+    def unknown(_pixels: NDArray) -> tuple[Tensor, Geometry]:
+        raise ValueError(
+            f"`prepare` must say how a picture becomes the model's input, because the model ({name}) does not; got "
+            "None. Pass torchvision's weights, timm's data config, a processor of transformers, a "
+            "usu.models.Preparation or a function of pixels; or hand in a tensor."
+        )
+
+    return Loaded(name, model, own or unknown, _labels(model) if isinstance(model, nn.Module) else None)
+
+
+def _of_timm(name: str, model: Any, prepare: Prepare | None = None) -> Loaded:
+    from timm.data.config import resolve_model_data_config
+
+    config: dict[str, Any] = resolve_model_data_config(model)  # type: ignore[no-untyped-call]
+    thousand = getattr(model, "num_classes", None) == 1000
+    return Loaded(name, model, prepare or preparation(config), imagenet_classes() if thousand else None)
 
 
 def _labels(model: Any) -> tuple[str, ...] | None:
@@ -77,11 +78,20 @@ def preparation(given: Any) -> Prepare:
     """
     if isinstance(given, Preparation):
         return given
-    if isinstance(given, dict):
-        return _timm(given)
+    if isinstance(given, dict):  # timm.data.resolve_model_data_config(model)
+        size = given["input_size"][1:]
+        # "squash" ignores the aspect; "border" would pad, which only zooms out a little compared with the centre
+        squash = given.get("crop_mode") == "squash"
+        return Preparation(
+            crop=(size[0], size[1]),
+            resize=None if squash else math.floor(min(size) / given["crop_pct"]),
+            mean=tuple(given["mean"]),
+            std=tuple(given["std"]),
+            resample=given["interpolation"] if given["interpolation"] != "random" else "bilinear",
+        )
     if hasattr(given, "to_dict") and hasattr(given, "image_mean"):
         settings = {name: value for name, value in given.to_dict().items() if value is not None}
-        return _processor(settings, (224, 224), type(given).__name__)
+        return _of_processor(settings, (224, 224), type(given).__name__)
     if callable(getattr(given, "transforms", None)) and not isinstance(given, nn.Module):  # an entry of WeightsEnum
         given = given.transforms()
     if all(hasattr(given, name) for name in ("crop_size", "resize_size", "mean", "std", "interpolation")):
@@ -97,18 +107,13 @@ def preparation(given: Any) -> Prepare:
             "`prepare` must be a usu.models.Preparation, torchvision's weights, timm's data config, a processor of "
             f"transformers, or a function of pixels; got {type(given).__name__}."
         )
-    return with_geometry(given)
-
-
-def with_geometry(prepare: Callable[[Any], Any]) -> Prepare:
-    """A function that returns an input alone, as one that also says where it sits: over the whole picture."""
     # transforms of these want a Pillow image
-    pillow = type(prepare).__module__.partition(".")[0] in ("torchvision", "timm")
+    pillow = type(given).__module__.partition(".")[0] in ("torchvision", "timm")
 
     def prepared(pixels: NDArray) -> tuple[Tensor, Geometry]:
         from PIL import Image
 
-        made = prepare(Image.fromarray(np.ascontiguousarray(pixels)) if pillow else pixels)
+        made = given(Image.fromarray(np.ascontiguousarray(pixels)) if pillow else pixels)
         tensor, geometry = made if isinstance(made, tuple) else (made, None)
         if not isinstance(tensor, Tensor) or tensor.ndim != 3:
             got = tuple(tensor.shape) if isinstance(tensor, Tensor) else type(tensor).__name__
@@ -119,29 +124,15 @@ def with_geometry(prepare: Callable[[Any], Any]) -> Prepare:
     return prepared
 
 
-def _timm(config: dict[str, Any]) -> Preparation:
-    """What timm's data config says: ``timm.data.resolve_model_data_config(model)``."""
-    _, height, width = config["input_size"]
-    # "squash" ignores the aspect; "border" would pad, which only zooms out a little compared with the centre
-    squash = config.get("crop_mode") == "squash"
-    return Preparation(
-        crop=(height, width),
-        resize=None if squash else math.floor(min(height, width) / config["crop_pct"]),
-        mean=tuple(config["mean"]),
-        std=tuple(config["std"]),
-        resample=config["interpolation"] if config["interpolation"] != "random" else "bilinear",
-    )
-
-
 def processor_preparation(folder: Path, default: tuple[int, int]) -> Preparation:
     """What the folder's image processor does, read from its settings: its code would hide where the crop was."""
     file = folder / "preprocessor_config.json"
     if not file.is_file():
         return Preparation(crop=default, resize=None)
-    return _processor(json.loads(file.read_text(encoding="utf-8")), default, file.name)
+    return _of_processor(json.loads(file.read_text(encoding="utf-8")), default, file.name)
 
 
-def _processor(settings: dict[str, Any], default: tuple[int, int], name: str) -> Preparation:
+def _of_processor(settings: dict[str, Any], default: tuple[int, int], name: str) -> Preparation:
     """What an image processor with these settings does; ``name`` is what an error calls it."""
     size = settings.get("size", default)
     resize = int(size["shortest_edge"]) if isinstance(size, dict) and "shortest_edge" in size else None
@@ -155,14 +146,20 @@ def _processor(settings: dict[str, Any], default: tuple[int, int], name: str) ->
             "Pass the model as 'file.py:function' with a prepare function of its own."
         )
     normalised = settings.get("do_normalize", True)
-    method = _FILTERS.get(settings.get("resample", 2), "bilinear")
     return Preparation(
         crop=crop,
         resize=resize,
         mean=tuple(settings.get("image_mean", IMAGENET_MEAN)) if normalised else (0.0,) * 3,
         std=tuple(settings.get("image_std", IMAGENET_STD)) if normalised else (1.0,) * 3,
-        resample=next(known for known in get_args(Resample) if known == method),
+        resample=_FILTERS.get(settings.get("resample", 2), "bilinear"),
     )
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    if isinstance(size, dict):
+        size = (size["height"], size["width"]) if "height" in size else size["shortest_edge"]
+    height, width = size if isinstance(size, (list, tuple)) else (size, size)
+    return int(height), int(width)
 
 
 def from_torchvision(name: str, weights: str | None = None) -> Loaded:
@@ -176,13 +173,8 @@ def from_torchvision(name: str, weights: str | None = None) -> Loaded:
         ) from None
     except (RuntimeError, ImportError, AttributeError) as error:  # "operator torchvision::nms does not exist"
         raise _broken_torchvision(f"the model {name!r}", error) from error
-    known = models.list_models(module=models)
-    if name not in known:
-        close = ", ".join(difflib.get_close_matches(name, known, n=5)) or ", ".join(known[:5])
-        raise ModelLoadError(
-            f"`model` must be the embedded 'efficientnet_lite0', a torchvision classifier, 'timm:NAME', "
-            f"'transformers:FOLDER', 'file.py:function' or an .onnx file; got {name!r}. Close are: {close}."
-        )
+    wanted = "the embedded 'efficientnet_lite0', a torchvision classifier, 'timm:NAME', 'transformers:FOLDER', "
+    _check_name(name, models.list_models(module=models), f"{wanted}'file.py:function' or an .onnx file")
     offered = models.get_model_weights(name)
     # a file says nothing of its preprocessing; the architecture's first recipe has the right size
     recipe = offered.DEFAULT if weights is None else next(iter(offered))
@@ -199,11 +191,9 @@ def from_timm(name: str, weights: str | None = None) -> Loaded:
     except (RuntimeError, ImportError, AttributeError) as error:
         raise _broken_torchvision(f"timm and the model {name!r}", error) from error
     if not timm.is_model(name):
-        close = ", ".join(difflib.get_close_matches(name, timm.list_models(), n=5)) or "see timm.list_models()"
-        raise ModelLoadError(f"`model` must be a model that timm knows; got {name!r}. Close are: {close}.")
+        _check_name(name, timm.list_models(), "a model that timm knows")
     model = _filled(f"timm:{name}", weights, lambda own: timm.create_model(name, pretrained=own))
-    about = known(model)
-    return Loaded(f"timm:{name}", model.eval(), about.prepare or Preparation(), about.classes)
+    return _of_timm(f"timm:{name}", model.eval())
 
 
 def from_transformers(folder: str, weights: str | None = None) -> Loaded:
@@ -228,11 +218,10 @@ def from_transformers(folder: str, weights: str | None = None) -> Loaded:
     return Loaded(f"transformers:{path.name}", model.eval(), processor_preparation(path, _pair(side)), _labels(model))
 
 
-def _pair(size: Any) -> tuple[int, int]:
-    if isinstance(size, dict):
-        size = (size["height"], size["width"]) if "height" in size else size["shortest_edge"]
-    height, width = size if isinstance(size, (list, tuple)) else (size, size)
-    return int(height), int(width)
+def _check_name(name: str, names: Sequence[str], wanted: str) -> None:
+    if name not in names:
+        close = ", ".join(difflib.get_close_matches(name, names, n=5) or names[:5])
+        raise ModelLoadError(f"`model` must be {wanted}; got {name!r}. Close are: {close}.")
 
 
 def _filled(name: str, weights: str | None, make: Callable[[bool], Any]) -> Any:

@@ -19,21 +19,11 @@ from usu.models.pictures import Preparation, Prepare
 
 #: Names shown when a name fits several classes.
 _SHOWN = 8
-#: Where training scripts put the weights inside a checkpoint.
-_WRAPPERS = ("state_dict", "model_state_dict", "model")
-#: What DataParallel, Lightning and torch.compile put before every name.
-_PREFIXES = ("module.", "model.", "_orig_mod.")
 EMBEDDED = "efficientnet_lite0"
 #: (pixel - 127) / 128, as it was trained. Bicubic: 178 of 200 development pictures right, bilinear: 176.
 EMBEDDED_PREPARATION = Preparation(mean=(127 / 255,) * 3, std=(128 / 255,) * 3, resample="bicubic")
-#: Every other way to a model: its module, loaded when a model is wanted from there, and its function.
-_WAYS = {
-    "torchvision": ("usu.models.libraries", "from_torchvision"),
-    "timm": ("usu.models.libraries", "from_timm"),
-    "transformers": ("usu.models.libraries", "from_transformers"),
-    ".py": ("usu.models.files", "from_python"),
-    ".onnx": ("usu.models.files", "from_onnx_file"),
-}
+#: Every other way to a model, and the module that knows it, which is imported when a model is wanted from there.
+_WAYS = {"torchvision": "libraries", "timm": "libraries", "transformers": "libraries", "py": "files", "onnx": "files"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +64,8 @@ def load(name: str = EMBEDDED, *, weights: str | Path | None = None, device: str
     try:
         torch.zeros(1, device=device).cpu()
     except (RuntimeError, AssertionError, TypeError) as error:  # torch has one for each way to be unable
-        raise ValueError(
-            f"`device` must be one torch can use here; got {str(device)!r} ({first_line(error)})."
-        ) from None
+        got = f"{str(device)!r} ({first_line(error)})"
+        raise ValueError(f"`device` must be one torch can use here; got {got}.") from None
     # a network draws its first weights at random before they are replaced
     with torch.random.fork_rng(devices=[]):
         loaded = _by_form(name.strip(), None if weights is None else str(weights))
@@ -90,15 +79,14 @@ def _by_form(name: str, weights: str | None) -> Loaded:
         return _embedded(weights)
     kind, _, rest = name.partition(":")
     if name.lower().endswith(".onnx"):
-        kind = ".onnx"
+        kind = "onnx"
     elif name.rpartition(":")[0].endswith(".py"):
-        kind = ".py"
-    elif kind in _WAYS and rest:
+        kind = "py"
+    elif kind in ("torchvision", "timm", "transformers") and rest:
         name = rest
     else:
         kind = "torchvision"
-    home, way = _WAYS[kind]
-    loaded: Loaded = getattr(import_module(home), way)(name, weights)
+    loaded: Loaded = getattr(import_module(f"usu.models.{_WAYS[kind]}"), f"from_{kind}")(name, weights)
     return loaded
 
 
@@ -182,22 +170,20 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
     if not path.is_file():
         raise ModelLoadError(f"`weights` must be a file; got {path}, which does not exist.")
     state, own = _state(path), model.state_dict()
-    for prefix in _PREFIXES:
+    for prefix in ("module.", "model.", "_orig_mod."):  # of DataParallel, Lightning and torch.compile
         if not own.keys() & state.keys() and all(key.startswith(prefix) for key in state):
             state = {key[len(prefix) :]: value for key, value in state.items()}
-    missing, unknown = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
     both = sorted(own.keys() & state.keys())
-    wrong = [key for key in both if own[key].shape != state[key].shape]
-    # whole numbers in the place of real ones (or the other way round) would be converted in silence
-    other = [key for key in both if own[key].dtype.is_floating_point != state[key].dtype.is_floating_point]
-    if missing or unknown or wrong or other:
-        faults = (
-            (missing, "are missing"),
-            (unknown, "are unknown to it"),
-            (wrong, "have another shape"),
-            (other, "hold another kind of number"),
-        )
-        told = [f"{len(keys)} {what} (such as {keys[0]})" for keys, what in faults if keys]
+    faults = {
+        "are missing": sorted(own.keys() - state.keys()),
+        "are unknown to it": sorted(state.keys() - own.keys()),
+        "have another shape": [key for key in both if own[key].shape != state[key].shape],
+        # whole numbers in the place of real ones (or the other way round) would be converted in silence
+        "hold another kind of number": [
+            key for key in both if own[key].dtype.is_floating_point != state[key].dtype.is_floating_point
+        ],
+    }
+    if told := [f"{len(keys)} {what} (such as {keys[0]})" for what, keys in faults.items() if keys]:
         raise ModelLoadError(
             f"`weights` must fit the model; of the tensors in {path.name} {', '.join(told)}. "
             "Is it the file of another architecture, or of another number of classes?"
@@ -216,22 +202,22 @@ def _state(path: Path) -> dict[str, Tensor]:
             return dict(load_file(path))
         except Exception as error:
             raise ModelLoadError(f"`weights` must be a safetensors file; {path.name} is damaged ({error}).") from error
+    save = "Save it with torch.save(model.state_dict(), ...)"
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what unpickling damaged bytes raises has no end: struct.error, IndexError, ...
         raise ModelLoadError(
-            f"`weights` must be a file of tensors (a state dict); {path.name} cannot be read as one. "
-            "Save it with torch.save(model.state_dict(), ...); whole pickled models are not loaded, because they can "
-            "run code."
+            f"`weights` must be a file of tensors (a state dict); {path.name} cannot be read as one. {save}; whole "
+            "pickled models are not loaded, because they can run code."
         ) from error
-    for name in _WRAPPERS:
+    for name in ("state_dict", "model_state_dict", "model"):  # where training scripts put them
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
             content = content[name]
-    named = isinstance(content, Mapping) and set(map(type, content)) <= {str}
-    if not named or not content or [value for value in content.values() if not isinstance(value, Tensor)]:
-        raise ModelLoadError(
-            f"`weights` must hold a state dict, names and tensors; {path.name} holds {type(content).__name__}"
-            f"{'' if named else ' without names'}. "
-            "Save it with torch.save(model.state_dict(), ...)."
-        )
+    if (
+        not isinstance(content, Mapping)
+        or not content
+        or not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in content.items())
+    ):
+        got = f"{path.name} holds {type(content).__name__}"
+        raise ModelLoadError(f"`weights` must hold a state dict, names and tensors; {got}. {save}.")
     return dict(content)

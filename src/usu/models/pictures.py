@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from usu._checks import as_tensor, shape, whole_number
+from usu._checks import as_numpy, as_tensor, shape, whole_number
 from usu.errors import UnreadablePictureError
 from usu.types import Array, NDArray
 
 if TYPE_CHECKING:
     from PIL import Image
-
 
 #: What counts as a picture when a whole folder is given. A file named outright may have any suffix.
 SUFFIXES = frozenset(
@@ -33,21 +32,19 @@ SUFFIXES = frozenset(
 )
 #: What is tried on bytes from strangers. Pillow knows forty more, some of which call other programs.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+#: The longer side of a working copy, so that a picture of 100 megapixels does not become gigabytes of maps.
+LONGEST = 4096
 _ORIENTATION_TAG = 0x0112
 _TRANSPARENT = frozenset({"RGBA", "LA", "PA", "RGBa", "La"})
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A picture as a person sees it.
-
-    ``pixels`` is H x W x 3, uint8, upright. Its sides are those of ``size`` unless the picture is larger than the
-    working limit of `read`; then it is a smaller copy of the same aspect, and ``size`` still tells the truth.
-    """
+    """A picture as a person sees it: H x W x 3, uint8, upright; a smaller copy where the file's is beyond a limit."""
 
     path: Path
     pixels: NDArray
-    #: Height and width of the file's picture, upright.
+    #: Height and width of the file's own picture, upright.
     size: tuple[int, int]
 
     @property
@@ -56,47 +53,40 @@ class Picture:
         return np.asarray(self.pixels.astype(np.float32) / np.float32(255))
 
 
-def read(path: str | Path, *, longest: int | None = 4096) -> Picture:
-    """The picture in a file, upright, in RGB.
-
-    ``longest`` limits the longer side of the working copy (None: no limit), so that a picture of 100 megapixels does
-    not become gigabytes of maps. The size of the file's own picture is kept in ``size``.
+def read(path: str | Path, *, longest: int | None = LONGEST) -> Picture:
+    """The picture in a file, upright, in RGB, its longer side at most ``longest`` (None: no limit).
 
     Raises:
         UnreadablePictureError: in one sentence, if the file is missing, damaged, or no picture.
     """
     if longest is not None:
         whole_number("longest", longest, least=1)
-    path = Path(path)
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise UnreadablePictureError(path, f"it {what}", "Give the path of a picture file.")
-    return _decoded(path, path, longest, most=None)
+    return opened(Path(path), longest=longest)
 
 
-def decode(data: bytes, *, longest: int | None = 4096, most: int | None = None) -> Picture:
+def decode(data: bytes, *, longest: int | None = LONGEST, most: int | None = None) -> Picture:
     """The picture in these bytes, as `read` has it of a file; for what comes from strangers.
 
     Only the formats that browsers and cameras write are tried (``FORMATS``), by their content and never by a name.
     ``most`` limits the pixels: the header tells their number before any of them is decoded.
-
-    Raises:
-        UnreadablePictureError: in one sentence, if they are damaged, too many, or no picture.
     """
-    return _decoded(Path("that was sent"), BytesIO(data), longest, most=most)
+    return opened(Path("that was sent"), data, longest=longest, most=most)
 
 
-def _decoded(path: Path, source: Path | BytesIO, longest: int | None, *, most: int | None) -> Picture:
+def opened(path: Path, data: bytes | None = None, *, longest: int | None = LONGEST, most: int | None = None) -> Picture:
     """What `read` and `decode` share; ``path`` is what sentences call it."""
     from PIL import Image, UnidentifiedImageError
 
+    if data is None and not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise UnreadablePictureError(path, f"it {what}", "Give the path of a picture file.")
     # Pillow warns about big pictures, odd EXIF blocks and more; where warnings are errors they must not end the reading
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             Image.init()
-            tried = None if isinstance(source, Path) else [name for name in FORMATS if name in Image.OPEN]
-            with Image.open(source, formats=tried) as image:
+            tried = None if data is None else [name for name in FORMATS if name in Image.OPEN]
+            with Image.open(path if data is None else BytesIO(data), formats=tried) as image:
                 if most is not None and image.width * image.height > most:
                     size = f"it has {image.width} x {image.height} pixels, and {most} are the most"
                     raise UnreadablePictureError(path, size, "Shrink it first.")
@@ -116,9 +106,9 @@ def _decoded(path: Path, source: Path | BytesIO, longest: int | None, *, most: i
             raise UnreadablePictureError(path, *reason) from error
 
 
-def taken(image: Image.Image, *, longest: int | None = 4096) -> Picture:
+def taken(image: Image.Image) -> Picture:
     """As `read`, of a Pillow image that is open already."""
-    return _upright(Path(getattr(image, "filename", "") or "picture"), image.copy(), longest)
+    return _upright(Path(getattr(image, "filename", "") or "picture"), image.copy(), LONGEST)
 
 
 def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
@@ -131,7 +121,13 @@ def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     if small != image.size:
         # JPEG can decode straight to 1/2, 1/4, 1/8 of the size; other formats ignore this
         image.draft(image.mode, small)
-    rgb = _rgb(path, image)
+    if image.mode == "F" or image.mode.startswith("I"):
+        rgb = Image.fromarray(_eight_bits(path, np.asarray(image))).convert("RGB")
+    elif image.mode in _TRANSPARENT or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        rgb = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    else:
+        rgb = image.convert("RGB")
     if rgb.size != small:
         rgb = rgb.resize(small, Image.Resampling.BICUBIC, reducing_gap=2.0)
     # read after decoding: PNG may keep it behind the pixels, TIFF is turned while it loads
@@ -145,18 +141,6 @@ def _upright(path: Path, image: Image.Image, longest: int | None) -> Picture:
     return Picture(path, np.array(rgb), (width, height) if orientation in (5, 6, 7, 8) else (height, width))
 
 
-def _rgb(path: Path, image: Image.Image) -> Image.Image:
-    """Three channels of eight bits."""
-    from PIL import Image
-
-    if image.mode == "F" or image.mode.startswith("I"):
-        return Image.fromarray(_eight_bits(path, np.asarray(image))).convert("RGB")
-    if image.mode in _TRANSPARENT or "transparency" in image.info:
-        layer = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
-    return image.convert("RGB")
-
-
 def _eight_bits(path: Path, values: NDArray) -> NDArray:
     """Grey of 16 bits, or of floating point in [0, 1] or [0, 255], as 8 bits.
 
@@ -164,12 +148,10 @@ def _eight_bits(path: Path, values: NDArray) -> NDArray:
     [0, 1, 255]
     """
     low, high = float(values.min()), float(values.max())
-    whole = np.issubdtype(values.dtype, np.integer)
-    top = 65535.0 if whole else 1.0 if high <= 1 else 255.0
+    top = 65535.0 if np.issubdtype(values.dtype, np.integer) else 1.0 if high <= 1 else 255.0
     if not (low >= 0 and high <= top):
-        raise UnreadablePictureError(
-            path, f"its grey values run from {low:.4g} to {high:.4g}", "Rescale them to 16 bits, or to [0, 1]."
-        )
+        found = f"its grey values run from {low:.4g} to {high:.4g}"
+        raise UnreadablePictureError(path, found, "Rescale them to 16 bits, or to [0, 1].")
     return cast(NDArray, np.rint(values.astype(np.float32) * np.float32(255 / top)).astype(np.uint8))
 
 
@@ -184,11 +166,10 @@ def find(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     asked = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not asked:
         raise ValueError("`paths` must name at least one picture; got none. Give a file, a folder or a glob.")
-    return list(dict.fromkeys(file for entry in asked for file in _expand(entry)))
+    return list(dict.fromkeys(file for entry in asked for file in _expand(Path(entry).expanduser())))
 
 
-def _expand(entry: str | Path) -> list[Path]:
-    path = Path(entry).expanduser()
+def _expand(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
@@ -199,7 +180,7 @@ def _expand(entry: str | Path) -> list[Path]:
         files, why = [], "does not exist"
     if found := sorted(file for file in files if looks_like_picture(file)):
         return found
-    raise FileNotFoundError(f"`paths` must lead to pictures; got {entry}, which {why}.")
+    raise FileNotFoundError(f"`paths` must lead to pictures; got {path}, which {why}.")
 
 
 def looks_like_picture(file: Path) -> bool:
@@ -283,27 +264,36 @@ def place(values: Array, geometry: Geometry, *, size: tuple[int, int] | None = N
     """A map at the model's input resolution, laid where it belongs in the picture; NaN where the model saw nothing.
 
     For display: values are interpolated (bilinear, averaged when shrinking), so densities are kept and mass is not.
-    NaN and not 0 outside, because the map says nothing there. ``size`` is that of the picture shown (default: of the
-    pixels that were prepared); it may be larger or smaller than those.
+    ``size`` is that of the picture shown (default: of the pixels that were prepared).
 
     >>> place(np.ones((2, 2), np.float32), Geometry((2, 4), (0, 1, 2, 3), (2, 2)))
     array([[nan,  1.,  1., nan],
            [nan,  1.,  1., nan]], dtype=float32)
     """
-    field = as_tensor("values", values).detach().cpu().float()
+    field = as_tensor("values", values)
     if field.ndim != 2:
         raise ValueError(f"`values` must be one map, h x w; got {shape(field)}.")
+    return placed(as_numpy(field), geometry, size)
+
+
+def placed(field: NDArray, geometry: Geometry, size: tuple[int, int] | None = None) -> NDArray:
+    """`place`, of one map (h, w)."""
     height, width = size or geometry.picture
     rows, columns = height / geometry.picture[0], width / geometry.picture[1]
     top, left, bottom, right = (v * f for v, f in zip(geometry.box, (rows, columns, rows, columns), strict=True))
-    (y0, y1), (x0, x1) = _whole(top, bottom), _whole(left, right)
-    laid = torch.nn.functional.interpolate(
-        field[None, None], (y1 - y0, x1 - x0), mode="bilinear", align_corners=False, antialias=True
-    )[0, 0]
+    (y0, y1), (x0, x1) = _pixels_of(top, bottom), _pixels_of(left, right)
+    one = torch.from_numpy(np.array(field, np.float32))[None, None]
+    laid = torch.nn.functional.interpolate(one, (y1 - y0, x1 - x0), mode="bilinear", antialias=True)[0, 0]
     out = torch.full((height, width), math.nan)
     inside = (slice(max(y0, 0), min(y1, height)), slice(max(x0, 0), min(x1, width)))
     out[inside] = laid[inside[0].start - y0 : inside[0].stop - y0, inside[1].start - x0 : inside[1].stop - x0]
     return out.numpy()
+
+
+def _pixels_of(low: float, high: float) -> tuple[int, int]:
+    """An interval on whole pixels, at least one of them."""
+    start = round(low) if round(high) > round(low) else math.floor((low + high) / 2)
+    return start, max(round(high), start + 1)
 
 
 def prepared(picture: Picture, prepare: Prepare) -> tuple[Tensor, Geometry, NDArray]:
@@ -314,8 +304,7 @@ def prepared(picture: Picture, prepare: Prepare) -> tuple[Tensor, Geometry, NDAr
 
 def seen(pixels: NDArray, geometry: Geometry) -> NDArray:
     """The part of a picture (H x W x 3, bytes or [0, 1]) that the model sees, at the size it sees it, in [0, 1]."""
-    cut = _cut(as_bytes(pixels), geometry, "bicubic")
-    return np.asarray(cut.astype(np.float32) / np.float32(255))
+    return np.asarray(_cut(as_bytes(pixels), geometry, "bicubic").astype(np.float32) / np.float32(255))
 
 
 def _cut(pixels: NDArray, geometry: Geometry, resample: Resample) -> NDArray:
@@ -327,14 +316,6 @@ def _cut(pixels: NDArray, geometry: Geometry, resample: Resample) -> NDArray:
     return np.array(Image.fromarray(np.ascontiguousarray(pixels)).resize(size, method, box=(left, top, right, bottom)))
 
 
-def _whole(low: float, high: float) -> tuple[int, int]:
-    """An interval on whole pixels, at least one of them."""
-    if round(high) > round(low):
-        return round(low), round(high)
-    start = math.floor((low + high) / 2)
-    return start, start + 1
-
-
 def as_bytes(pixels: NDArray) -> NDArray:
     """Eight bits, because that is what networks were trained on and what Pillow resizes fast."""
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.size == 0:
@@ -343,8 +324,6 @@ def as_bytes(pixels: NDArray) -> NDArray:
     if pixels.dtype == np.uint8:
         return pixels
     if not np.issubdtype(pixels.dtype, np.floating) or not (pixels.min() >= 0 and pixels.max() <= 1):
-        raise ValueError(
-            f"`pixels` must be uint8, or floating point in [0, 1]; got {pixels.dtype} from {pixels.min():.4g} to "
-            f"{pixels.max():.4g}."
-        )
+        got = f"{pixels.dtype} from {pixels.min():.4g} to {pixels.max():.4g}"
+        raise ValueError(f"`pixels` must be uint8, or floating point in [0, 1]; got {got}.")
     return cast(NDArray, np.rint(pixels * 255).astype(np.uint8))

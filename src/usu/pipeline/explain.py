@@ -19,8 +19,8 @@ from usu.errors import UsuWarning
 from usu.forward import Progress, Target
 from usu.forward.digest import weights_digest
 from usu.inputs import displayable, each_of, model_of, pictured
-from usu.models import resolve_target
 from usu.models.libraries import known
+from usu.models.load import Loaded, resolve_target
 from usu.pipeline.run import upsample
 from usu.results import Explanation
 from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
@@ -82,7 +82,7 @@ def explain(
     >>> found.coarse.shape, found.pixel_map.shape, found.label, found.source.layer
     ((4, 4), (9, 9), 'cat', '0')
     """
-    about = known(model, prepare)
+    about = model if isinstance(model, Loaded) and prepare is None else known(model, prepare)
     given = pictured(image, about)
     names = about.classes if classes is None else tuple(classes)
     goal = _goal(target, names)

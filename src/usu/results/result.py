@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
-from usu.models.pictures import Geometry, place
+from usu.models.pictures import Geometry, placed
 from usu.plot import figures
 from usu.plot.panels import Panel
 from usu.refine import StopReason
@@ -188,7 +188,7 @@ class Explanation:
     def _placed(self, field: NDArray) -> tuple[NDArray, NDArray]:
         if self.original is None or self.geometry is None:
             return self.picture, field
-        return self.original, place(field, self.geometry)
+        return self.original, placed(field, self.geometry)
 
     def __repr__(self) -> str:
         return f"Explanation({self.title}; {self.facts})"
