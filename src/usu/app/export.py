@@ -58,7 +58,7 @@ def explanation_of(glass: Glass, opened: Opened, known: Explained, view: Look) -
 def arrays(known: Explained, view: Look) -> bytes:
     """An .npz with the map on the screen and what it was made of, every digit."""
     found: dict[str, NDArray] = {"coarse": as_numpy(known.given.coarse), "pixel_map": as_numpy(view.of(known))}
-    found |= {f"finer_{i}": as_numpy(level[0]) for i, level in enumerate(known.finer)}
+    found |= {f"finer_{i}": as_numpy(level) for i, level in enumerate(known.given.finer or ())}
     if known.scored is not None and known.field is not None:
         found["scores"] = as_numpy(known.field)
         found |= {f"segments_{depth}": labels for depth, labels in enumerate(known.scored.segments)}
@@ -74,23 +74,26 @@ def arrays(known: Explained, view: Look) -> bytes:
 
 def cut_out(opened: Opened, known: Explained, view: Look, share: float) -> bytes:
     """A PNG of the picture's size, white where the map is among the highest ``share`` of what the model saw."""
+    placed = place(as_numpy(view.of(known)), opened.geometry)
+    return encoded(np.where(placed >= np.nanquantile(placed, 1 - share), 255, 0).astype(np.uint8), "PNG")
+
+
+def encoded(pixels: NDArray, form: str) -> bytes:
+    """A picture's file, with nothing but its pixels."""
     from PIL import Image
 
-    placed = place(as_numpy(view.of(known)), opened.geometry)
-    keep = placed >= np.nanquantile(placed, 1 - share)
     out = io.BytesIO()
-    Image.fromarray(np.where(keep, 255, 0).astype(np.uint8)).save(out, "PNG")
+    Image.fromarray(pixels).save(out, form, quality=92)
     return out.getvalue()
 
 
 def folder(glass: Glass, opened: Opened, known: Explained, view: Look) -> bytes:
     """The folder of `Explanation.save` as a zip file. It is on the disk for as long as that takes."""
     out = io.BytesIO()
-    with tempfile.TemporaryDirectory(prefix="usu-") as home:
+    with tempfile.TemporaryDirectory(prefix="usu-") as home, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
         saved = explanation_of(glass, opened, known, view).save(Path(home) / "result")
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
-            for file in sorted(saved.rglob("*")):
-                packed.write(file, file.relative_to(home))
+        for file in sorted(saved.iterdir()):
+            packed.write(file, file.relative_to(home))
     return out.getvalue()
 
 
@@ -102,32 +105,29 @@ def lines(glass: Glass, known: Explained, view: Look, longest: int, name: object
         changes += [f"temperature={view.temperature!r}"] + ([f"depth={depth}"] if depth else [])
         changes += ["budget=usu.Hybrid(0.5)", "trace=0.0"] if view.budget == "hybrid" else []
     preset = "cell" if view.way == OWN and view.budget != "soft" else "soft"
+    own_map = not isinstance(glass.source, str)
+    source = ", source=coarse" if own_map else "" if glass.source == "gradcam" else f", source={glass.source!r}"
     ways = {
         OWN: "pixel_map = result.pixel_map",
         FAST: 'pixel_map = usu.upsample(result.source, net.prepare(picture.pixels)[0], net, preset="fast").pixel_map',
     }
-    other = f"way = usu.upsamplers.by_name({view.way!r})\n"
-    other += "pixel_map = way(result.coarse, result.picture, result.upsampled.scores if way.needs_scores else None)"
-    text = [
-        "from dataclasses import replace",
-        "",
-        "import usu",
-        "from usu.models.pictures import read",
-        "",
-        f"net = usu.models.load({glass.loaded.name!r})",
-        f"picture = read({safe_name(name)!r}, longest={longest})",
-    ]
-    if isinstance(glass.source, str):
-        source = "" if glass.source == "gradcam" else f", source={glass.source!r}"
-    else:
-        text, source = [*text, "coarse = ...  # the map you gave the page, h x w"], ", source=coarse"
-    text += [
-        f'settings = replace(usu.PRESETS["{preset}"], {", ".join(changes)})',
-        f"result = usu.explain(net, picture, {known.target}{source}, preset=settings)",
-        ways.get(view.way, other),
-        'result.save("result")',
-    ]
-    return "\n".join([*text, ""])
+    other = f"""\
+way = usu.upsamplers.by_name({view.way!r})
+pixel_map = way(result.coarse, result.picture, result.upsampled.scores if way.needs_scores else None)"""
+    return f"""\
+from dataclasses import replace
+
+import usu
+from usu.models.pictures import read
+
+net = usu.models.load({glass.loaded.name!r})
+picture = read({safe_name(name)!r}, longest={longest})
+{"coarse = ...  # the map you gave the page, h x w" if own_map else ""}
+settings = replace(usu.PRESETS["{preset}"], {", ".join(changes)})
+result = usu.explain(net, picture, {known.target}{source}, preset=settings)
+{ways.get(view.way, other)}
+result.save("result")
+"""
 
 
 def safe_name(name: object) -> str:

@@ -76,7 +76,7 @@ class Passes:
     count: int = 0
     _kept: dict[bytes, Tensor] = field(default_factory=dict)
 
-    def __call__(self, batch: Tensor, between: Callable[[], None] = lambda: None) -> Tensor:
+    def __call__(self, batch: Tensor, between: Between = lambda: None) -> Tensor:
         """The logits (N, classes) of a batch; ``between`` is called before the model is."""
         keys = [blake2b(row.contiguous().numpy(), digest_size=16).digest() for row in batch.detach().cpu()]
         new = {key: row for row, key in enumerate(keys) if key not in self._kept}
@@ -98,7 +98,6 @@ class Explained:
     source: CoarseMap
     #: What is shown where the source's map is zero; None where it is not.
     instead: str | None
-    finer: tuple[Tensor, ...]
     #: None until the first look.
     scored: Scored | None = None
     certainty: Certainty | None = None
@@ -111,6 +110,11 @@ class Explained:
     def remark(self) -> str:
         """What a person should know of the stability."""
         return "" if self.certainty is None else sentence(self.certainty, PRESETS["soft"].stability)
+
+    @property
+    def finer(self) -> list[Tensor]:
+        """(1, h, w) of each finer layer."""
+        return [level[None] for level in self.given.finer or ()]
 
     @property
     def field(self) -> Tensor | None:
@@ -152,9 +156,9 @@ class Opened:
     def remembering(self, segmenter: Any) -> Any:
         """A segmenter that does not cut the whole picture twice."""
 
-        def cut(picture: NDArray, parts: int, region: NDArray | None = None) -> NDArray:
+        def cut(picture: NDArray, parts: int, region: NDArray | None = None) -> Any:
             if region is not None:
-                return np.asarray(segmenter(picture, parts, region=region))
+                return segmenter(picture, parts, region=region)
             if parts not in self.partitions:
                 self.partitions[parts] = segmenter(picture, parts)
             return self.partitions[parts]
@@ -199,16 +203,14 @@ class Glass:
         known = opened.explained.get(target)
         if known is not None:
             return opened.keep(known)
-        settings = PRESETS["soft"]
         layer = self.loaded.layer if isinstance(self.source, str) and self.source in LAYER_SOURCES else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UsuWarning)
             source = coarse_of(self.loaded.model, opened.image[None], target, self.source, layer, None, finer=True)
-        values, levels, instead = shown_of(source, settings)
+        values, levels, instead = shown_of(source, PRESETS["soft"])
         finer = tuple(level.double() for level in levels or ())
         given = Input(torch.from_numpy(values), opened.image, opened.view, target, finer=finer)
-        source = replace(source, notes=remarks_on(source, instead))
-        return opened.keep(Explained(target, given, source, instead, tuple(level[None] for level in finer)))
+        return opened.keep(Explained(target, given, replace(source, notes=remarks_on(source, instead)), instead))
 
     def sharpened(
         self, opened: Opened, begun: Explained, settings: Settings, between: Between, look: Callable[[Explained], None]
@@ -263,7 +265,7 @@ class Glass:
         """What if only ``keep`` (H, W) were there? The logits, and the picture as the model then sees it."""
         fill = PRESETS["soft"].fill
         image = apply(opened.image, filled(opened.image, fill), keep)
-        shown = torch.from_numpy(np.ascontiguousarray(opened.view)).movedim(-1, 0).float()
+        shown = torch.from_numpy(opened.view).movedim(-1, 0)
         view = apply(shown, filled(shown, fill), keep).clamp(0, 1).movedim(0, -1)
         return opened.passes(image[None], between)[0], np.rint(255 * as_numpy(view)).astype(np.uint8)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 
-from usu.app.texts import say
+from usu.app.assets import say
 from usu.errors import UsuError
 
 #: Seconds that a long question works before others get their turn.
@@ -41,7 +41,7 @@ class Question:
 
     def __init__(self, visitor: str, seconds: float, *, short: bool) -> None:
         self.visitor, self.seconds, self.short = visitor, seconds, short
-        #: Cancelled: nobody listens. Stopped: what there is will do.
+        #: Cancelled: nobody listens. Stopped: what there is will do. Lost: it hangs, and its turn was taken from it.
         self.cancelled = self.stopped = self.lost = False
         self.asked = time.monotonic()
         #: Since when it has had the turn, and how long it had it before.
@@ -51,13 +51,17 @@ class Question:
     @property
     def overdue(self) -> bool:
         """Does it hold the turn for longer than it may work in all?"""
-        since = self.since
-        return since is not None and self.worked + time.monotonic() - since > self.seconds
+        return self.since is not None and self.worked + time.monotonic() - self.since > self.seconds
 
     @property
     def too_long(self) -> RefusedError:
         """What is said of one that is."""
-        return RefusedError(say("too_long").format(seconds=f"{self.seconds:g}"), 504)
+        return RefusedError(say("too_long", seconds=f"{self.seconds:g}"), 504)
+
+    def check_wanted(self) -> None:
+        """Does anybody wait for it?"""
+        if self.lost or self.cancelled:
+            raise GoneError
 
 
 class Turns:
@@ -86,28 +90,18 @@ class Turns:
 
     def pause(self, question: Question) -> None:
         """Between two pieces of work: end if nobody listens or it took too long; let others work if it is time."""
-        self.check(question)
-        with self._changed:
-            short = any(one.short for one in self._queue) and self._row < IN_A_ROW
-            others = bool(self._queue)
-        long_enough = question.since is not None and time.monotonic() - question.since > SLICE
-        if not short and not (others and long_enough):
-            return
-        self.end(question)
-        self._wait(question)
-
-    def check(self, question: Question) -> None:
-        """Is it still wanted, and within its time?"""
-        self.check_wanted(question)
+        question.check_wanted()
         if question.overdue:
             raise question.too_long
         if question.stopped:
             raise StoppedError
-
-    def check_wanted(self, question: Question) -> None:
-        """Does anybody wait for it?"""
-        if question.lost or question.cancelled:
-            raise GoneError
+        with self._changed:
+            short = any(one.short for one in self._queue) and self._row < IN_A_ROW
+            others = bool(self._queue)
+        long_enough = question.since is not None and time.monotonic() - question.since > SLICE
+        if short or (others and long_enough):
+            self.end(question)
+            self._wait(question)
 
     def end(self, question: Question) -> None:
         """Give the turn to the next."""
@@ -127,6 +121,16 @@ class Turns:
         with self._changed:
             question.cancelled = True
             self._changed.notify_all()
+
+    def leave_behind(self) -> None:
+        """Take the turn from one that hangs: a call of a model cannot be broken off, but nobody has to wait for it."""
+        with self._changed:
+            holder = self._holder
+            if holder is not None and holder.overdue:
+                holder.lost = True
+                self.lost += 1
+                self._holder = None
+                self._changed.notify_all()
 
     def _wait(self, question: Question) -> None:
         came = time.monotonic()
@@ -149,7 +153,7 @@ class Turns:
 
     def _mine(self, question: Question) -> bool:
         """The turn is free, and nobody has more right to it: first come first served, the short ones before."""
-        if self._holder is not None or not self._queue:
+        if self._holder is not None:
             return False
         short = [one for one in self._queue if one.short]
         long = [one for one in self._queue if not one.short]
@@ -158,13 +162,3 @@ class Turns:
             return False
         self._row = self._row + 1 if urgent else 0
         return True
-
-    def leave_behind(self) -> None:
-        """Take the turn from one that hangs: a call of a model cannot be broken off, but nobody has to wait for it."""
-        with self._changed:
-            holder = self._holder
-            if holder is not None and holder.overdue and not holder.lost:
-                holder.lost = True
-                self.lost += 1
-                self._holder = None
-                self._changed.notify_all()

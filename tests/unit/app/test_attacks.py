@@ -322,7 +322,7 @@ def test_what_browsers_are_told(client: Client) -> None:
 
 
 def test_the_page_loads_nothing_from_elsewhere() -> None:
-    from usu.app.texts import files
+    from usu.app.assets import files
 
     # a namespace is a name, not a place
     pages = {name: data.replace(b"http://www.w3.org/2000/svg", b"") for name, data in files().items()}

@@ -18,9 +18,8 @@ from tests.unit.app.served import Client, glass, picture, read_frame, served
 from usu.app import export
 from usu.app.looking import Explained, Glass, Opened, field_now, probabilities
 from usu.app.turns import Question, RefusedError, StoppedError
-from usu.app.views import WAYS, Look, desiderata, masses
+from usu.app.views import WAYS, Look, desiderata, frame, masses
 from usu.app.visitors import Limits, Visitors
-from usu.app.wire import frame
 from usu.auditor import TOLERANCE
 from usu.models.pictures import decode
 from usu.pipeline import scores_of
