@@ -8,9 +8,12 @@ from importlib import resources
 from pathlib import Path
 
 _SAMPLES = {
-    "cat": "chelsea.png", "coffee": "coffee.png", "motorcycle": "motorcycle_left.png", "rocket": "rocket.jpg",
+    "cat": "chelsea.png",
+    "coffee": "coffee.png",
+    "motorcycle": "motorcycle_left.png",
+    "rocket": "rocket.jpg",
     "astronaut": "astronaut.png",
-}  # fmt: skip
+}
 
 
 @cache

@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from usu.app.assets import say
-from usu.app.turns import HANGING, GoneError, Question, RefusedError, StoppedError, Turns
+from usu.app.turns import HANGING, GoneError, Question, RefusedError, Turns
 from usu.app.visitors import Limits, Visitor
 from usu.errors import UsuError, first_line
 
 LOG = logging.getLogger("usu.app")
 #: What a question does: given the pause between two pieces of work and where frames go, its answer if it has one.
-Work = Callable[[Callable[[], None], Callable[[bytes], None]], Any]
+Work = Callable[[Callable[[], bool], Callable[[bytes], None]], Any]
 
 
 class _Threads:
@@ -139,8 +139,6 @@ class Desk:
                 self.turns.end(question)
             if answer is not None:
                 tell(answer)
-        except StoppedError:
-            pass
         except (RefusedError, GoneError) as error:
             tell(error)
         except (UsuError, ValueError, TypeError) as error:  # of ours: one clear sentence

@@ -45,11 +45,9 @@ def glass_of(loaded: Loaded, *, source: str | NDArray = "gradcam", engine: Runti
 def listening(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes any that is free."""
     six = ":" in host
+    family, both = socket.AF_INET6 if six else socket.AF_INET, six and socket.has_dualstack_ipv6()
     try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if six else socket.AF_INET, backlog=128,
-            dualstack_ipv6=six and socket.has_dualstack_ipv6(),
-        )  # fmt: skip
+        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=both)
     except OSError as error:
         raise UsuError(f"The page cannot listen ({error.strerror}). Try --port 0.") from None
 

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import cache
+from mimetypes import MimeTypes
 from typing import Any
 
 from starlette.applications import Starlette
@@ -29,9 +30,7 @@ from usu.app.visitors import Asked, Limits, Visitor, Visitors, asked_of
 from usu.models.pictures import Picture, decode, read
 from usu.settings import PRESETS
 
-_TYPES = {
-    "html": "text/html", "css": "text/css", "js": "text/javascript", "json": "application/json", "svg": "image/svg+xml",
-}  # fmt: skip
+_TYPES = MimeTypes()
 #: The longer side of a thumbnail.
 _SMALL = 320
 #: The most bytes of a question, and the seconds that one request may take to arrive.
@@ -143,7 +142,7 @@ class _Page:
         name = request.path_params["name"]
         if name not in files():
             raise RefusedError(say("nowhere"), 404)
-        return Response(files()[name], media_type=_TYPES[name.rpartition(".")[2]])
+        return Response(files()[name], media_type=_TYPES.guess_type(name)[0])
 
     async def health(self, _: Request) -> Response:
         """For whoever runs it."""
@@ -268,9 +267,9 @@ class _Page:
         asked = await self._asked(request)
         opened, target, keep = asked.opened, asked.target, asked.keep
 
-        def work(between: Between, _: Any) -> bytes:
+        def work(*_: Any) -> bytes:
             before = opened.passes.count
-            logits, view = self.glass.without(opened, keep, between)
+            logits, view = self.glass.without(opened, keep)
             values = {
                 "target": target,
                 "before": float(probabilities(opened.logits)[target]),
@@ -311,8 +310,8 @@ class _Page:
         return asked_of(await _body(request, _QUESTION), visitor, opened, self.limits)
 
     async def _open(self, visitor: Visitor, picture: Callable[[], Picture], about: dict[str, Any]) -> Response:
-        def work(between: Between, _: Any) -> Opened:
-            opened = self.glass.opened(picture(), between)
+        def work(*_: Any) -> Opened:
+            opened = self.glass.opened(picture())
             about.update(opened.about)
             return opened
 

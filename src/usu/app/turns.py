@@ -32,10 +32,6 @@ class GoneError(UsuError):
     """Nobody waits for the answer any more."""
 
 
-class StoppedError(UsuError):
-    """The visitor is content with what there is."""
-
-
 class Question:
     """One thing a visitor wants to know: how long it may work, whether it is still wanted."""
 
@@ -88,13 +84,14 @@ class Turns:
             raise RefusedError(say("busy"), 503)
         self._wait(question)
 
-    def pause(self, question: Question) -> None:
-        """Between two pieces of work: end if nobody listens or it took too long; let others work if it is time."""
+    def pause(self, question: Question) -> bool:
+        """Between two pieces of work: end if nobody listens or it took too long; let others work if it is time.
+
+        Returns whether the visitor is content with what there is.
+        """
         question.check_wanted()
         if question.overdue:
             raise question.too_long
-        if question.stopped:
-            raise StoppedError
         with self._changed:
             short = any(one.short for one in self._queue) and self._row < IN_A_ROW
             others = bool(self._queue)
@@ -102,6 +99,7 @@ class Turns:
         if short or (others and long_enough):
             self.end(question)
             self._wait(question)
+        return question.stopped
 
     def end(self, question: Question) -> None:
         """Give the turn to the next."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu._checks import as_numpy
-from usu.app.looking import BUDGETS, Explained, Glass, Opened, probabilities
+from usu.app.looking import BUDGETS, Between, Explained, Glass, Opened, probabilities
 from usu.auditor import measures
 from usu.auditor.trials import Trial
 from usu.pipeline.halves import map_of, mass_error_of
@@ -83,7 +83,7 @@ def masses(known: Explained, pixel_map: Tensor) -> dict[str, float]:
     return {name: mass_error_of(pixel_map, known.given.coarse, blank, own) for name, own in promises.items()}
 
 
-def desiderata(known: Explained, view: Look, between: Callable[[], None]) -> dict[str, float]:
+def desiderata(known: Explained, view: Look, between: Between) -> dict[str, float]:
     """How far the map on the screen is from D1 to D4; NaN where one does not apply. Others may go ``between`` maps."""
     pixel_map, given, scores = view.of(known), known.given, known.field
     found, result = masses(known, pixel_map), as_numpy(pixel_map)

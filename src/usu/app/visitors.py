@@ -1,4 +1,4 @@
-"""Who is here, what they ask and what they may have open: in memory only, each apart from all others, forgotten soon."""
+"""Who is here, what they ask and may have open: in memory only, each apart from all others, forgotten soon."""
 
 from __future__ import annotations
 
@@ -184,12 +184,14 @@ def asked_of(data: bytes, visitor: Visitor, opened: Opened, limits: Limits) -> A
     most = limits.evaluations
     try:
         return Asked(
-            visitor, opened, body,
+            visitor,
+            opened,
+            body,
             target=check.whole_number("target", body.get("target"), most=len(opened.logits) - 1),
             view=Look(body.get("way", OWN), body.get("budget", "soft"), body.get("temperature", 0.3)),
             evaluations=check.whole_number("evaluations", body.get("evaluations", min(600, most)), least=24, most=most),
             depth=check.whole_number("depth", body.get("depth", 0), most=2),
             share=check.real_number("share", body.get("share", 0.05), least=0.001, most=1),
-        )  # fmt: skip
+        )
     except (ValueError, TypeError, OverflowError) as error:
         raise RefusedError(first_line(error)) from None
