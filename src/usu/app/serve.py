@@ -54,10 +54,10 @@ def listening(host: str, port: int) -> socket.socket:
 
 def serve(
     glass: Glass,
-    *,
     host: str = "127.0.0.1",
     port: int = 7860,
     limits: Limits | None = None,
+    *,
     allow_hosts: Sequence[str] = (),
     frames: Sequence[str] = (),
     ready: Callable[[str], None] = lambda url: None,

@@ -187,7 +187,7 @@ def asked_of(data: bytes, visitor: Visitor, opened: Opened, limits: Limits) -> A
             visitor,
             opened,
             body,
-            target=check.whole_number("target", body.get("target"), most=len(opened.logits) - 1),
+            target=check.whole_number("target", body.get("target", -1), most=len(opened.logits) - 1),
             view=Look(body.get("way", OWN), body.get("budget", "soft"), body.get("temperature", 0.3)),
             evaluations=check.whole_number("evaluations", body.get("evaluations", min(600, most)), least=24, most=most),
             depth=check.whole_number("depth", body.get("depth", 0), most=2),
