@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from usu.app.assets import say
-from usu.app.turns import HANGING, GoneError, Question, RefusedError, Turns
+from usu.app.turns import HANGING, Question, RefusedError, Turns
 from usu.app.visitors import Limits, Visitor
 from usu.errors import UsuError, first_line
 
@@ -69,7 +69,7 @@ class Desk:
         """Nobody is answered any more."""
         self.closing = True
         for question in list(self._asked):
-            self.turns.cancel(question)
+            self.turns.cancel(question, "closing", 503)
 
     async def ask(self, visitor: Visitor, kind: str, work: Work, about: dict[str, Any]) -> Any:
         """The answer to a short question."""
@@ -103,14 +103,12 @@ class Desk:
                     value = await asyncio.wait_for(told.get(), 0.5)
                 except asyncio.TimeoutError:
                     self.turns.leave_behind()
-                    if not question.lost:
+                    if question.ended is None:
                         continue
-                    value = question.too_long  # its thread hangs in a call of the model
+                    value = question.ended  # its thread hangs in a call of the model
                 if value is None:
                     outcome = "answered"
                     return
-                if isinstance(value, GoneError):
-                    raise RefusedError(*((say("closing"), 503) if self.closing else (say("superseded"), 409)))
                 if isinstance(value, RefusedError):
                     outcome = "refused"
                     raise value
@@ -120,13 +118,10 @@ class Desk:
             self._asked.discard(question)
             if visitor.asking.get(kind) is question:
                 del visitor.asking[kind]
-            times = {
-                "seconds": time.monotonic() - question.asked,
-                "worked": question.worked,
-                "longest_wait": question.longest_wait,
-            }
-            line = {"question": kind, "visitor": visitor.name, **about, "outcome": outcome}
-            LOG.info(json.dumps(line | {name: round(value, 3) for name, value in times.items()}))
+            times = (time.monotonic() - question.asked, question.worked, question.longest_wait)
+            seconds, worked, longest_wait = (round(value, 3) for value in times)
+            line = {"question": kind, "visitor": visitor.name, **about, "outcome": outcome, "seconds": seconds}
+            LOG.info(json.dumps({**line, "worked": worked, "longest_wait": longest_wait}))
 
     def _work(self, question: Question, work: Work, tell: Callable[[Any], None]) -> None:
         """Tells frames, the answer or an error, and None at the end."""
@@ -134,12 +129,12 @@ class Desk:
             self.turns.begin(question)
             try:
                 answer = work(lambda: self.turns.pause(question), tell)
-                question.check_wanted()
+                question.check()
             finally:
                 self.turns.end(question)
             if answer is not None:
                 tell(answer)
-        except (RefusedError, GoneError) as error:
+        except RefusedError as error:
             tell(error)
         except (UsuError, ValueError, TypeError) as error:  # of ours: one clear sentence
             tell(RefusedError(first_line(error)))

@@ -129,10 +129,7 @@ class _Page:
             if self.door.token is not None:
                 response.set_cookie(f"usu_key_{self.port}", given, **self.door.cookie)
             return response
-        try:
-            visitor = self.visitors.welcome(request.cookies.get(self.cookie))
-        except RefusedError as error:
-            return Response(str(error), error.status, media_type="text/plain")
+        visitor = self.visitors.welcome(request.cookies.get(self.cookie))
         response = Response(files()["index.html"], media_type="text/html")
         response.set_cookie(self.cookie, visitor.key, **self.door.cookie)
         return response

@@ -28,36 +28,32 @@ class RefusedError(UsuError):
         self.status = status
 
 
-class GoneError(UsuError):
-    """Nobody waits for the answer any more."""
-
-
 class Question:
     """One thing a visitor wants to know: how long it may work, whether it is still wanted."""
 
     def __init__(self, visitor: str, seconds: float, *, short: bool) -> None:
         self.visitor, self.seconds, self.short = visitor, seconds, short
-        #: Cancelled: nobody listens. Stopped: what there is will do. Lost: it hangs, and its turn was taken from it.
-        self.cancelled = self.stopped = self.lost = False
+        #: Why nobody waits for the answer any more.
+        self.ended: RefusedError | None = None
+        #: Stopped: what there is will do. Lost: it hangs, and its turn was taken from it.
+        self.stopped = self.lost = False
         self.asked = time.monotonic()
         #: Since when it has had the turn, and how long it had it before.
         self.since: float | None = None
         self.worked = self.longest_wait = 0.0
 
-    @property
-    def overdue(self) -> bool:
-        """Does it hold the turn for longer than it may work in all?"""
-        return self.since is not None and self.worked + time.monotonic() - self.since > self.seconds
+    def expired(self) -> bool:
+        """Has it held the turn for longer than it may work in all? Then that is its end."""
+        late = self.since is not None and self.worked + time.monotonic() - self.since > self.seconds
+        if late and self.ended is None:
+            self.ended = RefusedError(say("too_long", seconds=f"{self.seconds:g}"), 504)
+        return late
 
-    @property
-    def too_long(self) -> RefusedError:
-        """What is said of one that is."""
-        return RefusedError(say("too_long", seconds=f"{self.seconds:g}"), 504)
-
-    def check_wanted(self) -> None:
-        """Does anybody wait for it?"""
-        if self.lost or self.cancelled:
-            raise GoneError
+    def check(self) -> None:
+        """Is it still wanted, and within its time?"""
+        self.expired()
+        if self.ended is not None:
+            raise self.ended
 
 
 class Turns:
@@ -78,8 +74,6 @@ class Turns:
 
     def begin(self, question: Question) -> None:
         """Wait for the first turn."""
-        if self.lost >= HANGING:
-            raise RefusedError(say("hanging"), 503)
         if len(self._queue) >= self._most:
             raise RefusedError(say("busy"), 503)
         self._wait(question)
@@ -89,9 +83,7 @@ class Turns:
 
         Returns whether the visitor is content with what there is.
         """
-        question.check_wanted()
-        if question.overdue:
-            raise question.too_long
+        question.check()
         with self._changed:
             short = any(one.short for one in self._queue) and self._row < IN_A_ROW
             others = bool(self._queue)
@@ -114,20 +106,19 @@ class Turns:
                 self._holder = None
             self._changed.notify_all()
 
-    def cancel(self, question: Question) -> None:
+    def cancel(self, question: Question, why: str = "superseded", status: int = 409) -> None:
         """Nobody listens any more; also wakes it where it waits."""
         with self._changed:
-            question.cancelled = True
+            question.ended = question.ended or RefusedError(say(why), status)
             self._changed.notify_all()
 
     def leave_behind(self) -> None:
         """Take the turn from one that hangs: a call of a model cannot be broken off, but nobody has to wait for it."""
         with self._changed:
             holder = self._holder
-            if holder is not None and holder.overdue:
-                holder.lost = True
+            if holder is not None and holder.expired():
+                holder.lost, self._holder = True, None
                 self.lost += 1
-                self._holder = None
                 self._changed.notify_all()
 
     def _wait(self, question: Question) -> None:
@@ -135,13 +126,12 @@ class Turns:
         with self._changed:
             self._queue.append(question)
             try:
-                while not self._mine(question):
-                    self._changed.wait(1.0)
-                    if question.cancelled:
-                        raise GoneError
-                    self.leave_behind()
+                while self.lost >= HANGING or not self._mine(question):
                     if self.lost >= HANGING:
                         raise RefusedError(say("hanging"), 503)
+                    self._changed.wait(1.0)
+                    question.check()
+                    self.leave_behind()
                 self._holder = question
                 question.since = time.monotonic()
                 question.longest_wait = max(question.longest_wait, question.since - came)
