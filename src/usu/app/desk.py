@@ -46,12 +46,7 @@ class _Threads:
 
 
 class Desk:
-    """Answers questions on one model.
-
-    Args:
-        limits: how long a question may work, and how many may wait.
-        open_about_errors: whether a visitor may read what a model's exception says.
-    """
+    """Answers questions on one model; ``open_about_errors``: a visitor may read what the model's exception says."""
 
     def __init__(self, limits: Limits, *, open_about_errors: bool) -> None:
         self.turns = Turns(limits.waiting)

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from usu._checks import as_numpy
 from usu.app.looking import Explained, Glass, Opened
@@ -57,18 +58,18 @@ def explanation_of(glass: Glass, opened: Opened, known: Explained, view: Look) -
 
 def arrays(known: Explained, view: Look) -> bytes:
     """An .npz with the map on the screen and what it was made of, every digit."""
-    found: dict[str, NDArray] = {"coarse": as_numpy(known.given.coarse), "pixel_map": as_numpy(view.of(known))}
-    found |= {f"finer_{i}": as_numpy(level) for i, level in enumerate(known.given.finer or ())}
-    if known.scored is not None and known.field is not None:
-        found["scores"] = as_numpy(known.field)
-        found |= {f"segments_{depth}": labels for depth, labels in enumerate(known.scored.segments)}
-        if known.scored.effects is not None:
-            found["effects"] = as_numpy(known.scored.effects.mean[0])
-            found["effects_stderr"] = as_numpy(known.scored.effects.stderr[0])
-        if known.certainty is not None and known.certainty.stderr.numel():
-            found["stderr"] = as_numpy(known.certainty.stderr)
+    given, scored, certainty = known.given, known.scored, known.certainty
+    found = {"coarse": given.coarse, "pixel_map": view.of(known)}
+    found |= {f"finer_{i}": level for i, level in enumerate(given.finer or ())}
+    if scored is not None:
+        found["scores"] = scored.field[0]
+        found |= {f"segments_{depth}": torch.from_numpy(labels) for depth, labels in enumerate(scored.segments)}
+        if scored.effects is not None:
+            found |= {"effects": scored.effects.mean[0], "effects_stderr": scored.effects.stderr[0]}
+        if certainty is not None and certainty.stderr.numel():
+            found["stderr"] = certainty.stderr
     out = io.BytesIO()
-    np.savez_compressed(out, **found)  # type: ignore[arg-type] # mypy takes a map for a keyword
+    np.savez_compressed(out, **{name: as_numpy(value) for name, value in found.items()})  # type: ignore[arg-type]
     return out.getvalue()
 
 

@@ -20,17 +20,13 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Door:
-    """The rules of who may come in.
+    """The rules of who may come in."""
 
-    Args:
-        hosts: names the page may be called by.
-        token: the key that is wanted; None on loopback.
-        frames: origins of pages that may frame this one.
-        secure: whether browsers reach it by https.
-    """
-
+    #: Names the page may be called by.
     hosts: tuple[str, ...] = LOOPBACK
+    #: The key that is wanted; None on loopback.
     token: str | None = None
+    #: Origins of pages that may frame this one, and whether browsers reach it by https.
     frames: tuple[str, ...] = ()
     secure: bool = False
 
@@ -119,11 +115,7 @@ def address(host: str, port: int, door: Door) -> str:
 class Guard:
     """The door as ASGI middleware: refuses before anything else sees the request, and adds the headers.
 
-    Args:
-        app: what is guarded.
-        door: the rules.
-        refuse: makes the answer for a key of `texts.json` and a status.
-        key: the cookie that holds the token.
+    ``refuse`` makes the answer for a key of `texts.json` and a status; ``key`` names the cookie that holds the token.
     """
 
     def __init__(self, app: ASGIApp, door: Door, refuse: Callable[[str, int], ASGIApp], key: str) -> None:

@@ -66,17 +66,7 @@ def serve(
     door = door_of(host, allow_hosts, frames)
     with listening(host, port) as sock:
         url = address(host, sock.getsockname()[1], door)
-        server = _server(glass, limits, door, sock, lambda: ready(url))
-        kept = {number: signal.signal(number, _nothing) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            server.run(sockets=[sock])
-        finally:
-            for number, before in kept.items():
-                signal.signal(number, before)
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """Afterwards uvicorn raises the signal that ended it once more, which would look like a crash."""
+        _server(glass, limits, door, sock, lambda: ready(url)).run(sockets=[sock])
 
 
 @dataclass(frozen=True)
@@ -105,8 +95,9 @@ def show(
 
     ``frames`` are the notebook's own addresses, the only ones that may frame it.
     """
-    sock, started = listening("127.0.0.1", port), threading.Event()
-    server = _server(glass_of(loaded, source=source), limits, door_of("127.0.0.1", (), frames), sock, started.set)
+    glass, door, started = glass_of(loaded, source=source), door_of("127.0.0.1", (), frames), threading.Event()
+    sock = listening("127.0.0.1", port)
+    server = _server(glass, limits, door, sock, started.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     started.wait(30)
@@ -138,7 +129,9 @@ def _server(glass: Glass, limits: Limits | None, door: Door, sock: socket.socket
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             app.state.desk.close()
-            super().handle_exit(sig, frame)
+            # uvicorn's own would raise the signal once more in the end, which would look like a crash
+            self.force_exit = self.should_exit
+            self.should_exit = True
 
     return Server(
         uvicorn.Config(

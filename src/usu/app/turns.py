@@ -126,9 +126,11 @@ class Turns:
         with self._changed:
             self._queue.append(question)
             try:
-                while self.lost >= HANGING or not self._mine(question):
+                while True:
                     if self.lost >= HANGING:
                         raise RefusedError(say("hanging"), 503)
+                    if self._mine(question):
+                        break
                     self._changed.wait(1.0)
                     question.check()
                     self.leave_behind()

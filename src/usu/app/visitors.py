@@ -76,13 +76,7 @@ class Visitor:
 
 
 class Visitors:
-    """All of them.
-
-    Args:
-        limits: how many, and for how long.
-        forget: called with a question whose visitor is forgotten.
-        clock: seconds that only grow.
-    """
+    """All of them; ``forget`` is called with every question whose visitor is forgotten."""
 
     def __init__(
         self, limits: Limits, forget: Callable[[Question], None], clock: Callable[[], float] = time.monotonic
