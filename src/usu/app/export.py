@@ -12,7 +12,9 @@ import numpy as np
 import torch
 
 from usu._checks import as_numpy
+from usu.app.assets import say
 from usu.app.looking import Explained, Glass, Opened
+from usu.app.turns import RefusedError
 from usu.app.views import FAST, OWN, Look
 from usu.models.pictures import place
 from usu.pipeline.halves import certainty_of, mass_error_of
@@ -24,7 +26,7 @@ def explanation_of(glass: Glass, opened: Opened, known: Explained, view: Look) -
     """What is on the screen as `usu.explain` would return it."""
     scored, settings, given = known.scored, view.settings, known.given
     if scored is None or known.field is None:
-        raise ValueError("`known` must have scores; got a coarse map alone.")
+        raise RefusedError(say("not_yet"), 409)
     pixel_map = view.of(known)
     certainty = None if scored.effects is None else certainty_of(scored, given, settings, known.finer)
     upsampled = Upsampled(

@@ -21,11 +21,11 @@ from starlette.routing import Route
 
 from usu.app import export
 from usu.app.assets import files, samples, say
-from usu.app.desk import Desk
+from usu.app.desk import Desk, Work
 from usu.app.guard import Door, Guard
 from usu.app.looking import BUDGETS, Between, Glass, Opened, probabilities
 from usu.app.turns import RefusedError
-from usu.app.views import WAYS, desiderata, first_frame, frame, look_frame, masses, plain_values
+from usu.app.views import WAYS, desiderata, first_frame, frame, look_frame, map_frame, plain_values
 from usu.app.visitors import Asked, Limits, Visitor, Visitors, asked_of
 from usu.models.pictures import Picture, decode, read
 from usu.settings import PRESETS
@@ -135,14 +135,12 @@ class _Page:
         return response
 
     async def static(self, request: Request) -> Response:
-        """A file of the page."""
         name = request.path_params["name"]
         if name not in files():
             raise RefusedError(say("nowhere"), 404)
         return Response(files()[name], media_type=_TYPES.guess_type(name)[0])
 
     async def health(self, _: Request) -> Response:
-        """For whoever runs it."""
         healthy = self.desk.healthy
         state = {"status": "ok" if healthy else "failing", "visitors": len(self.visitors)}
         return JSONResponse({**state, "waiting": self.desk.turns.waiting}, 200 if healthy else 503)
@@ -151,7 +149,7 @@ class _Page:
         """What the page needs to know, and what this visitor has open."""
         loaded = self.glass.loaded
         known = {
-            "model": {"name": loaded.name, "classes": loaded.classes, "engine": self.glass.engine},
+            "model": {"name": loaded.name, "classes": loaded.classes},
             "limits": {"megabytes": self.limits.megabytes, "evaluations": self.limits.evaluations},
             "ways": WAYS,
             "budgets": list(BUDGETS),
@@ -162,7 +160,6 @@ class _Page:
         return JSONResponse(plain_values(known))
 
     async def upload(self, request: Request) -> Response:
-        """A picture, as it is."""
         visitor = self._visitor(request)
         if visitor.uploading:
             raise RefusedError(say("one_upload"), 429)
@@ -176,12 +173,10 @@ class _Page:
             visitor.uploading = False
 
     async def sample(self, request: Request) -> Response:
-        """One of the pictures that come along."""
         picture = _sample(request.path_params["name"], self.limits.longest)
         return await self._open(self._visitor(request), lambda: picture, {})
 
     async def thumbnail(self, request: Request) -> Response:
-        """A small copy of one of them."""
         return _jpeg(_sample(request.path_params["name"], _SMALL))
 
     async def shown(self, request: Request) -> Response:
@@ -189,7 +184,6 @@ class _Page:
         return _jpeg(self._visitor(request).opened(request.path_params["id"]).picture)
 
     async def forget(self, request: Request) -> Response:
-        """Forget a picture now."""
         visitor = self._visitor(request)
         opened = visitor.opened(request.path_params["id"])
         for question in list(visitor.asking.values()):
@@ -204,7 +198,7 @@ class _Page:
         settings = replace(PRESETS["soft"], ceiling=asked.evaluations, depth=asked.depth)
         if opened.sampled and not further and not asked.depth:  # what was asked for another class serves this one
             settings = replace(settings, evaluations=opened.sampled)
-        about = {**opened.about, "target": asked.target}
+        about = asked.about
 
         def work(between: Between, tell: Callable[[bytes], None]) -> None:
             before = opened.passes.count
@@ -237,27 +231,13 @@ class _Page:
     async def map(self, request: Request) -> Response:
         """Another map of what is known: no model is asked."""
         asked = await self._asked(request)
-        view, known = asked.view, asked.known
-
-        def work(*_: Any) -> bytes:
-            pixel_map = view.of(known)
-            values = {"target": known.target, "promised": view.promised, **masses(known, pixel_map)}
-            return frame("map", values, {"map": pixel_map})
-
         kind = "map-right" if asked.body.get("side") == "right" else "map-left"
-        return Response(await self.desk.ask(asked.visitor, kind, work, {**asked.opened.about, "way": view.way}))
+        return Response(await self._answer(asked, kind, lambda *_: map_frame(asked.known, asked.view)))
 
     async def measure(self, request: Request) -> Response:
-        """D1 to D4 of a map."""
         asked = await self._asked(request)
-        view, known = asked.view, asked.known
-
-        def work(between: Between, _: Any) -> dict[str, float]:
-            return desiderata(known, view, between)
-
-        about = {**asked.opened.about, "way": view.way}
-        found = await self.desk.ask(asked.visitor, "measure", work, about)
-        return JSONResponse(plain_values({**found, "promised": view.promised}))
+        found = await self._answer(asked, "measure", lambda between, _: desiderata(asked.known, asked.view, between))
+        return JSONResponse(plain_values({**found, "promised": asked.view.promised}))
 
     async def without(self, request: Request) -> Response:
         """What if this part were gone? One evaluation."""
@@ -277,26 +257,22 @@ class _Page:
             }
             return frame("without", values, {"view": view})
 
-        return Response(await self.desk.ask(asked.visitor, "without", work, {**opened.about, "target": target}))
+        return Response(await self._answer(asked, "without", work))
 
     async def export(self, request: Request) -> Response:
-        """Something to take away."""
         asked = await self._asked(request)
-        kind, name = request.path_params["kind"], asked.body.get("name")
+        kind, name, longest = request.path_params["kind"], asked.body.get("name"), self.limits.longest
         view, known, opened, glass = asked.view, asked.known, asked.opened, self.glass
         makers: dict[str, tuple[str, Callable[[], bytes]]] = {
             "npz": ("application/octet-stream", lambda: export.arrays(known, view)),
             "mask": ("image/png", lambda: export.cut_out(opened, known, view, asked.share)),
             "folder": ("application/zip", lambda: export.folder(glass, opened, known, view)),
-            "python": ("text/x-python", lambda: export.lines(glass, known, view, self.limits.longest, name).encode()),
+            "python": ("text/x-python", lambda: export.lines(glass, known, view, longest, name).encode()),
         }
         if kind not in makers:
             raise RefusedError(say("nowhere"), 404)
-        if kind == "folder" and known.scored is None:
-            raise RefusedError(say("not_yet"), 409)
         media, make = makers[kind]
-        about = {**opened.about, "what": kind}
-        return Response(await self.desk.ask(asked.visitor, "export", lambda *_: make(), about), media_type=media)
+        return Response(await self._answer(asked, f"export-{kind}", lambda *_: make()), media_type=media)
 
     def _visitor(self, request: Request) -> Visitor:
         return self.visitors.visitor(request.cookies.get(self.cookie))
@@ -305,6 +281,9 @@ class _Page:
         visitor = self._visitor(request)
         opened = visitor.opened(request.path_params["id"])
         return asked_of(await _body(request, _QUESTION), visitor, opened, self.limits)
+
+    async def _answer(self, asked: Asked, kind: str, work: Work) -> Any:
+        return await self.desk.ask(asked.visitor, kind, work, asked.about)
 
     async def _open(self, visitor: Visitor, picture: Callable[[], Picture], about: dict[str, Any]) -> Response:
         def work(*_: Any) -> Opened:
@@ -322,9 +301,7 @@ class _Page:
             "id": opened.id,
             "width": width,
             "height": height,
-            "file": {"width": opened.picture.size[1], "height": opened.picture.size[0]},
             "box": opened.geometry.box,
-            "input": opened.geometry.input,
             "top": self.glass.likeliest(opened.logits),
             "target": next(reversed(opened.explained), None),
         }

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu._checks import as_numpy
-from usu.app.looking import BUDGETS, Between, Explained, Glass, Opened, probabilities
+from usu.app.looking import BUDGETS, Between, Explained, Glass, Opened
 from usu.auditor import measures
 from usu.auditor.trials import Trial
 from usu.pipeline.halves import map_of, mass_error_of
@@ -109,8 +109,6 @@ def first_frame(glass: Glass, opened: Opened, begun: Explained) -> bytes:
     values = {
         "target": begun.target,
         "name": glass.name(begun.target),
-        "probability": float(probabilities(opened.logits)[begun.target]),
-        "layer": begun.source.layer,
         "notes": begun.source.notes,
         "instead": begun.instead,
         "passes": opened.passes.count,
@@ -137,12 +135,17 @@ def look_frame(kind: str, opened: Opened, known: Explained, view: Look) -> bytes
         if scored.effects is not None:
             arrays |= {"effects": scored.effects.mean[0], "errors": scored.effects.stderr[0]}
         if kind == "done":
-            values["reason"] = str(scored.stop_reason.value)
-            values["depths"] = len(scored.fields)
             arrays |= {f"heterogeneity_{d}": heterogeneity(f[0]).abs() for d, f in enumerate(scored.fields)}
     if certainty is not None and certainty.stderr.numel():
         arrays["uncertainty"] = certainty.stderr
     return frame(kind, values, arrays)
+
+
+def map_frame(known: Explained, view: Look) -> bytes:
+    """A map, and what it keeps."""
+    pixel_map = view.of(known)
+    values = {"target": known.target, "promised": view.promised, **masses(known, pixel_map)}
+    return frame("map", values, {"map": pixel_map})
 
 
 def frame(kind: str, values: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> bytes:

@@ -140,6 +140,11 @@ class Asked:
     share: float
 
     @property
+    def about(self) -> dict[str, Any]:
+        """What the log says of it."""
+        return {**self.opened.about, "target": self.target, "way": self.view.way}
+
+    @property
     def known(self) -> Explained:
         """What is known of the class that is meant."""
         found = self.opened.explained.get(self.target)
