@@ -23,15 +23,9 @@ def files() -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in home.iterdir() if "." in one.name}
 
 
-@cache
-def _sentences() -> dict[str, str]:
-    found: dict[str, str] = json.loads(files()["texts.json"])["server"]
-    return found
-
-
-def say(key: str, **values: object) -> str:
+def say(key: str) -> str:
     """A sentence of the server; every English text is in `texts.json`."""
-    return _sentences()[key].format_map(values)
+    return str(json.loads(files()["texts.json"])["server"][key])
 
 
 @cache

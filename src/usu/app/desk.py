@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from usu.app.assets import say
-from usu.app.turns import HANGING, Question, RefusedError, Turns
+from usu.app.turns import Question, RefusedError, Turns
 from usu.app.visitors import Limits, Visitor
 from usu.errors import UsuError, first_line
 
@@ -54,11 +54,6 @@ class Desk:
         self.closing = False
         self._asked: set[Question] = set()
         self._threads = _Threads()
-
-    @property
-    def healthy(self) -> bool:
-        """Can questions be answered?"""
-        return not self.closing and self.turns.lost < HANGING
 
     def close(self) -> None:
         """Nobody is answered any more."""
@@ -136,5 +131,5 @@ class Desk:
         except Exception as error:  # whatever a model may raise
             LOG.exception("a question failed")
             what = f"{type(error).__name__}: {first_line(error)}" if self._open else type(error).__name__
-            tell(RefusedError(say("model_raised", what=what), 500))
+            tell(RefusedError(say("model_raised").format(what=what), 500))
         tell(None)

@@ -24,7 +24,7 @@ from usu.app.assets import files, samples, say
 from usu.app.desk import Desk, Work
 from usu.app.guard import Door, Guard
 from usu.app.looking import BUDGETS, Between, Glass, Opened, probabilities
-from usu.app.turns import RefusedError
+from usu.app.turns import HANGING, RefusedError
 from usu.app.views import WAYS, desiderata, first_frame, frame, look_frame, map_frame, plain_values
 from usu.app.visitors import Asked, Limits, Visitor, Visitors, asked_of
 from usu.models.pictures import Picture, decode, read
@@ -79,7 +79,7 @@ async def _nowhere(_: Request, __: Exception) -> Response:
 
 async def _body(request: Request, most: int) -> bytes:
     """What was sent, if it is no more than so many bytes and does not take for ever."""
-    too_much = RefusedError(say("too_large", megabytes=f"{most / 1e6:g}"), 413)
+    too_much = RefusedError(say("too_large").format(megabytes=f"{most / 1e6:g}"), 413)
     declared = request.headers.get("content-length", "0")
     if not declared.isdigit() or int(declared) > most:
         raise too_much
@@ -141,7 +141,7 @@ class _Page:
         return Response(files()[name], media_type=_TYPES.guess_type(name)[0])
 
     async def health(self, _: Request) -> Response:
-        healthy = self.desk.healthy
+        healthy = not self.desk.closing and self.desk.turns.lost < HANGING
         state = {"status": "ok" if healthy else "failing", "visitors": len(self.visitors)}
         return JSONResponse({**state, "waiting": self.desk.turns.waiting}, 200 if healthy else 503)
 

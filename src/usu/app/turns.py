@@ -46,7 +46,7 @@ class Question:
         """Has it held the turn for longer than it may work in all? Then that is its end."""
         late = self.since is not None and self.worked + time.monotonic() - self.since > self.seconds
         if late and self.ended is None:
-            self.ended = RefusedError(say("too_long", seconds=f"{self.seconds:g}"), 504)
+            self.ended = RefusedError(say("too_long").format(seconds=f"{self.seconds:g}"), 504)
         return late
 
     def check(self) -> None:
