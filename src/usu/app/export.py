@@ -60,7 +60,7 @@ def explanation_of(glass: Glass, opened: Opened, known: Explained, view: Look) -
 
 def arrays(known: Explained, view: Look) -> bytes:
     """An .npz with the map on the screen and what it was made of, every digit."""
-    given, scored, certainty = known.given, known.scored, known.certainty
+    given, scored = known.given, known.scored
     found = {"coarse": given.coarse, "pixel_map": view.of(known)}
     found |= {f"finer_{i}": level for i, level in enumerate(given.finer or ())}
     if scored is not None:
@@ -68,8 +68,8 @@ def arrays(known: Explained, view: Look) -> bytes:
         found |= {f"segments_{depth}": torch.from_numpy(labels) for depth, labels in enumerate(scored.segments)}
         if scored.effects is not None:
             found |= {"effects": scored.effects.mean[0], "effects_stderr": scored.effects.stderr[0]}
-        if certainty is not None and certainty.stderr.numel():
-            found["stderr"] = certainty.stderr
+        if known.stderr is not None:
+            found["stderr"] = known.stderr
     out = io.BytesIO()
     np.savez_compressed(out, **{name: as_numpy(value) for name, value in found.items()})  # type: ignore[arg-type]
     return out.getvalue()

@@ -39,14 +39,6 @@ class Door:
         found = re.fullmatch(r"(\[[\da-f:.]+\]|[\w.-]+)(:\d+)?", host.lower())
         return found is not None and found[1].strip("[]") in self.hosts
 
-    def own(self, origin: str, host: str) -> bool:
-        """Does a request of this origin come from the page itself?
-
-        >>> Door().own("http://localhost:7860", "localhost:7860"), Door().own("http://localhost:1", "localhost:7860")
-        (True, False)
-        """
-        return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
-
     def opens(self, given: str | None) -> bool:
         """Is this the key?"""
         return self.token is None or (given is not None and hmac.compare_digest(given.encode(), self.token.encode()))
@@ -143,13 +135,13 @@ class Guard:
         from starlette.requests import HTTPConnection
 
         request = HTTPConnection(scope)
-        got, host = request.headers, request.headers.get("host", "")
+        got, host = request.headers, request.headers.get("host", "").lower()
         if not self._door.knows(host) or len(got.getlist("host")) != 1:
             return "wrong_host", 421
         origin, site = got.get("origin"), got.get("sec-fetch-site", "same-origin")
         visit = scope["method"] == "GET" and scope["path"] == "/"
-        elsewhere = site not in ("same-origin", "none") and not visit
-        if elsewhere or (origin is not None and not self._door.own(origin, host)):
+        own = origin is None or origin.lower() in (f"http://{host}", f"https://{host}")
+        if not own or (site not in ("same-origin", "none") and not visit):
             return "wrong_origin", 403
         if scope["path"] == "/health" or self._door.opens(request.cookies.get(self._key)):
             return None

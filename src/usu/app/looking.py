@@ -27,7 +27,7 @@ from usu.models.pictures import Picture, prepared
 from usu.operator.budgets import Hybrid
 from usu.pipeline import halves
 from usu.pipeline.explain import coarse_of, remarks_on, shown_of
-from usu.pipeline.halves import Certainty, Scored
+from usu.pipeline.halves import Scored
 from usu.refine import StopReason
 from usu.score.bayesian import Effects
 from usu.settings import PRESETS, Settings
@@ -87,16 +87,14 @@ class Explained:
     instead: str | None
     #: None until the first look.
     scored: Scored | None = None
-    certainty: Certainty | None = None
+    stability: float | None = None
+    #: (H, W): the standard deviation of each pixel's value, and what a person should know; of a finished map.
+    stderr: Tensor | None = None
+    remark: str = ""
     evaluations: int = 0
     seconds: float = 0.0
     #: False while it gets sharper.
     finished: bool = False
-
-    @property
-    def remark(self) -> str:
-        """What a person should know of the stability."""
-        return "" if self.certainty is None else halves.sentence(self.certainty, PRESETS["soft"].stability)
 
     @property
     def finer(self) -> list[Tensor]:
@@ -124,7 +122,7 @@ class Opened:
     explained: OrderedDict[int, Explained] = field(default_factory=OrderedDict)
     #: Groups that were evaluated: whatever class is asked about next, these serve it.
     sampled: int = 0
-    #: Partitions by what they were made with: segmenting again gives the same one.
+    #: Of the whole picture, by the number of parts that was asked for.
     partitions: dict[int, NDArray] = field(default_factory=dict)
 
     @property
@@ -140,17 +138,14 @@ class Opened:
             self.explained.popitem(last=False)
         return one
 
-    def remembering(self, segmenter: Any) -> Any:
-        """A segmenter that does not cut the whole picture twice."""
-
-        def cut(picture: NDArray, parts: int, region: NDArray | None = None) -> Any:
-            if region is not None:
-                return segmenter(picture, parts, region=region)
-            if parts not in self.partitions:
-                self.partitions[parts] = segmenter(picture, parts)
-            return self.partitions[parts]
-
-        return cut
+    def cut(self, picture: NDArray, parts: int, region: NDArray | None = None) -> Any:
+        """The presets' segmenter, which does not cut the whole picture twice."""
+        segmenter = PRESETS["soft"].segmenter
+        if region is not None:
+            return segmenter(picture, parts, region=region)
+        if parts not in self.partitions:
+            self.partitions[parts] = segmenter(picture, parts)
+        return self.partitions[parts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,11 +202,11 @@ class Glass:
         Ends where it is stable, at the settings' evaluations, or where ``between`` says that what there is will do.
         """
         start, given, finer = time.perf_counter(), begun.given, begun.finer
-        settings = replace(settings, segmenter=opened.remembering(settings.segmenter))
+        settings = replace(settings, segmenter=opened.cut)
 
-        def known(scored: Scored, certainty: Certainty | None, spent: int) -> Explained:
-            seconds = time.perf_counter() - start
-            return replace(begun, scored=scored, certainty=certainty, evaluations=spent, seconds=seconds)
+        def known(scored: Scored, spent: int, stability: float | None) -> Explained:
+            now = replace(begun, scored=scored, evaluations=spent, stability=stability, stderr=None, remark="")
+            return replace(now, seconds=time.perf_counter() - start)
 
         def asked(own: Settings, enough: Any) -> tuple[Scored, int]:
             engine = engine_of(opened.passes, begun.target, link=own.link, limit=own.limit)
@@ -225,7 +220,7 @@ class Glass:
             if settings.depth == 0:  # a deeper level shows only where it is finer; the whole comes at the end
                 field = field_now(effects, labels, given, settings)
                 scored = Scored(field, (), (labels,), StopReason.EVALUATIONS, None, effects)
-                look(known(scored, Certainty(stability, torch.empty(0)), len(effects.groups)))
+                look(known(scored, len(effects.groups), stability))
             return stability >= settings.stability
 
         soon = settings.evaluations == "auto" and settings.depth == 0
@@ -235,8 +230,11 @@ class Glass:
                 shown(early.effects, early.segments[-1])
         scored, spent = asked(settings, shown)
         opened.sampled = max(opened.sampled, 0 if settings.depth else spent)
-        certainty = None if scored.effects is None else halves.certainty_of(scored, given, settings, finer)
-        return opened.keep(replace(known(scored, certainty, spent), finished=True))
+        if scored.effects is None:
+            return opened.keep(replace(known(scored, spent, None), finished=True))
+        certainty = halves.certainty_of(scored, given, settings, finer)
+        done, remark = known(scored, spent, certainty.stability), halves.sentence(certainty, settings.stability)
+        return opened.keep(replace(done, stderr=certainty.stderr, remark=remark, finished=True))
 
     def without(self, opened: Opened, keep: Tensor) -> tuple[Tensor, NDArray]:
         """What if only ``keep`` (H, W) were there? The logits, and the picture as the model then sees it."""

@@ -119,14 +119,14 @@ def first_frame(glass: Glass, opened: Opened, begun: Explained) -> bytes:
 
 def look_frame(kind: str, opened: Opened, known: Explained, view: Look) -> bytes:
     """The map so far, and what it follows."""
-    scored, certainty, pixel_map = known.scored, known.certainty, view.of(known)
+    scored, pixel_map = known.scored, view.of(known)
     values: dict[str, Any] = {
         "target": known.target,
         "evaluations": known.evaluations,
         "passes": opened.passes.count,
         "seconds": round(known.seconds, 2),
-        "stability": None if certainty is None else certainty.stability,
-        "remark": known.remark if kind == "done" else "",
+        "stability": known.stability,
+        "remark": known.remark,
         **masses(known, pixel_map),
     }
     arrays: dict[str, Any] = {"map": pixel_map}
@@ -136,8 +136,8 @@ def look_frame(kind: str, opened: Opened, known: Explained, view: Look) -> bytes
             arrays |= {"effects": scored.effects.mean[0], "errors": scored.effects.stderr[0]}
         if kind == "done":
             arrays |= {f"heterogeneity_{d}": heterogeneity(f[0]).abs() for d, f in enumerate(scored.fields)}
-    if certainty is not None and certainty.stderr.numel():
-        arrays["uncertainty"] = certainty.stderr
+    if known.stderr is not None:
+        arrays["uncertainty"] = known.stderr
     return frame(kind, values, arrays)
 
 

@@ -92,9 +92,9 @@ def _table(reports: list[AuditReport]) -> Any:
 def _cell(finding: Finding) -> str:
     if finding.worst is None:
         return "[bold red]BROKEN[/]" if finding.declared else "-"
-    if not finding.holds:
-        return f"[bold red]BROKEN {finding.worst:.0e}[/]" if finding.declared else f"no {finding.worst:.0e}"
-    return "[green]yes[/]" if finding.declared else "(yes)"
+    if finding.holds:
+        return "[green]yes[/]" if finding.declared else "(yes)"
+    return f"[bold red]BROKEN {finding.worst:.0e}[/]" if finding.declared else f"no {finding.worst:.0e}"
 
 
 def _find(name: str) -> Any:

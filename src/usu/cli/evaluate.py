@@ -20,18 +20,10 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    what: Annotated[
-        list[str],
-        typer.Argument(
-            help="Pictures, folders or globs; or a plan; or what to do with a finished run.",
-            metavar="PICTURES... | PLAN.toml | status RUN | report RUN | check RUN",
-        ),
-    ],
+    what: Annotated[list[str], typer.Argument(metavar="PICTURES... | PLAN.toml | status RUN | report RUN | check RUN")],
     model: run.Model = "efficientnet_lite0",
     weights: run.Weights = None,
-    forward: Annotated[
-        str | None, typer.Option(help="The same model as .onnx for all passes but the source's; or auto.")
-    ] = None,
+    forward: Annotated[str | None, typer.Option(help="The same model as .onnx, or auto; not for sources.")] = None,
     layer: Annotated[str | None, typer.Option(help="Where the source looks.")] = None,
     source: Annotated[
         str, typer.Option(help="gradcam, hirescam, layercam, pytorch_grad_cam:NAME, FILE.py:FUNCTION; commas between.")
@@ -41,12 +33,8 @@ def evaluate(
     ] = "plain,presets",
     metrics: Annotated[str | None, typer.Option(help="Names with commas between, or all; else the main ones.")] = None,
     evaluations: Annotated[int, typer.Option(help="What each upsampler may spend that asks the model.")] = 300,
-    truth: Annotated[
-        Path | None, typer.Option(help="A folder of outlines, bright inside, named as the pictures.")
-    ] = None,
-    against: Annotated[
-        str | None, typer.Option(help="The upsampler that others are compared with; bilinear if not said.")
-    ] = None,
+    truth: Annotated[Path | None, typer.Option(help="A folder of outlines, bright inside, named as pictures.")] = None,
+    against: Annotated[str | None, typer.Option(help="What others are compared with; bilinear if not said.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only so many pictures, spread evenly over the folder.")] = None,
     only: Annotated[str | None, typer.Option(help="Only these models of a plan, commas between.")] = None,
     part: Annotated[str, typer.Option(help="2/3: the second of three parts of the pictures.")] = "1/1",
@@ -62,9 +50,9 @@ def evaluate(
 ) -> None:
     """Measure upsamplers on your pictures and your models, with controls and statistics.
 
-    Every unit (a picture under a model) is kept as soon as it is known: run the same command again and it goes on
-    where it was. ``usu evaluate status RUN`` says how far a run is, ``report RUN`` writes its report anew, ``check
-    RUN`` verifies every row.
+    PICTURES are files, folders or globs. Every unit (a picture under a model) is kept as soon as it is known: run the
+    same command again and it goes on where it was. ``usu evaluate status RUN`` says how far a run is, ``report RUN``
+    writes its report anew, ``check RUN`` verifies every row.
     """
     run.load_torch()
     if what[0] in ("status", "report", "check") and len(what) == 2:
@@ -111,14 +99,13 @@ def _pictures(what: list[str], truth: Path | None, limit: int | None) -> list[Pi
     from usu.models.pictures import find
 
     found = spread(find(what), limit)
-    drawn = {} if truth is None else outlines(truth, [path.stem for path in found])
-    names = names_of(found)
-    files = [PictureFile(name, path, None, drawn.get(path.stem)) for name, path in zip(names, found, strict=True)]
-    if truth is not None and all(file.truth is None for file in files):
+    names, stems = names_of(found), [path.stem for path in found]
+    drawn = {} if truth is None else outlines(truth, stems)
+    if truth is not None and drawn.keys().isdisjoint(stems):
         raise ValueError(
             f"`--truth` must hold a file named like a picture; got {truth}, where none is. {names[0]}.png would be one."
         )
-    return files
+    return [PictureFile(name, path, truth=drawn.get(path.stem)) for name, path in zip(names, found, strict=True)]
 
 
 def _part(part: str) -> tuple[int, int]:

@@ -53,8 +53,7 @@ def test_the_map_is_that_of_explain() -> None:
         asked.loaded.model, one.image, 2, preset=replace(SETTINGS, evaluations=known.evaluations), picture=one.view
     )
     assert near(Look("usu", "soft", SETTINGS.temperature).of(known), result.pixel_map)
-    assert known.certainty is not None
-    assert known.certainty.stability == pytest.approx(result.upsampled.stability, abs=0.02)
+    assert known.stability == pytest.approx(result.upsampled.stability, abs=0.02)
     assert [look.evaluations for look in seen][:3] == [24, 48, 60]
     assert one.passes.count == known.evaluations + 1
 
