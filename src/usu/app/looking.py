@@ -25,9 +25,8 @@ from usu.inputs import Input
 from usu.models import Geometry, Loaded
 from usu.models.pictures import Picture, prepared
 from usu.operator.budgets import Hybrid
-from usu.pipeline import halves
 from usu.pipeline.explain import coarse_of, remarks_on, shown_of
-from usu.pipeline.halves import Scored
+from usu.pipeline.halves import Scored, certainty_of, expected_stability, field_of, scores_of, segment_scores, sentence
 from usu.refine import StopReason
 from usu.score.bayesian import Effects
 from usu.settings import PRESETS, Settings
@@ -210,13 +209,11 @@ class Glass:
 
         def asked(own: Settings, enough: Any) -> tuple[Scored, int]:
             engine = engine_of(opened.passes, begun.target, link=own.link, limit=own.limit)
-            scored = halves.scores_of(
-                given, engine, own, finer=finer, enough=enough, progress=lambda done, total: between()
-            )
+            scored = scores_of(given, engine, own, finer=finer, enough=enough, progress=lambda done, total: between())
             return scored, engine.meter.spent
 
         def shown(effects: Effects, labels: NDArray) -> bool:
-            stability = halves.expected_stability(effects, labels, given, settings, finer)
+            stability = expected_stability(effects, labels, given, settings, finer)
             if settings.depth == 0:  # a deeper level shows only where it is finer; the whole comes at the end
                 field = field_now(effects, labels, given, settings)
                 scored = Scored(field, (), (labels,), StopReason.EVALUATIONS, None, effects)
@@ -232,8 +229,8 @@ class Glass:
         opened.sampled = max(opened.sampled, 0 if settings.depth else spent)
         if scored.effects is None:
             return opened.keep(replace(known(scored, spent, None), finished=True))
-        certainty = halves.certainty_of(scored, given, settings, finer)
-        done, remark = known(scored, spent, certainty.stability), halves.sentence(certainty, settings.stability)
+        certainty = certainty_of(scored, given, settings, finer)
+        done, remark = known(scored, spent, certainty.stability), sentence(certainty, settings.stability)
         return opened.keep(replace(done, stderr=certainty.stderr, remark=remark, finished=True))
 
     def without(self, opened: Opened, keep: Tensor) -> tuple[Tensor, NDArray]:
@@ -247,8 +244,8 @@ class Glass:
 
 def field_now(effects: Effects, labels: NDArray, given: Input, settings: Settings) -> Tensor:
     """(T, H, W): the scores that `scores_of` would make of these effects, were they the last."""
-    scores = halves.segment_scores(effects.mean, labels, settings)
-    return halves.field_of(scores[:, torch.from_numpy(labels)], given.picture, settings)
+    scores = segment_scores(effects.mean, labels, settings)
+    return field_of(scores[:, torch.from_numpy(labels)], given.picture, settings)
 
 
 def probabilities(logits: Tensor) -> Tensor:
