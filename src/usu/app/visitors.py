@@ -193,4 +193,4 @@ def asked_of(data: bytes, visitor: Visitor, opened: Opened, limits: Limits) -> A
             share=check.real_number("share", body.get("share", 0.05), least=0.001, most=1),
         )
     except (ValueError, TypeError, OverflowError) as error:
-        raise RefusedError(first_line(error)) from None
+        raise RefusedError(f"{first_line(error).rstrip('.')}.") from None
