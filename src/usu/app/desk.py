@@ -14,14 +14,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from usu.app.texts import say
-from usu.app.turns import HANGING, GoneError, Question, RefusedError, StoppedError, Turns
+from usu.app.assets import say
+from usu.app.turns import Question, RefusedError, Turns
 from usu.app.visitors import Limits, Visitor
 from usu.errors import UsuError, first_line
 
 LOG = logging.getLogger("usu.app")
-#: What a question does: given the pause between two pieces of work and where frames go, its answer.
-Work = Callable[[Callable[[], None], Callable[[bytes], None]], Any]
+#: What a question does: given the pause between two pieces of work and where frames go, its answer if it has one.
+Work = Callable[[Callable[[], bool], Callable[[bytes], None]], Any]
 
 
 class _Threads:
@@ -32,33 +32,21 @@ class _Threads:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._idle = 0
+        self._idle = threading.Semaphore(0)
 
     def run(self, job: Callable[[], None]) -> None:
-        with self._lock:
-            self._idle -= 1
-            if self._idle >= 0:
-                self._jobs.put(job)
-                return
-            self._idle = 0
-        threading.Thread(target=self._loop, args=(job,), name="usu-question", daemon=True).start()
+        self._jobs.put(job)
+        if not self._idle.acquire(blocking=False):
+            threading.Thread(target=self._loop, name="usu-question", daemon=True).start()
 
-    def _loop(self, job: Callable[[], None]) -> None:
+    def _loop(self) -> None:
         while True:
-            job()
-            with self._lock:
-                self._idle += 1
-            job = self._jobs.get()
+            self._jobs.get()()
+            self._idle.release()
 
 
 class Desk:
-    """Answers questions on one model.
-
-    Args:
-        limits: how long a question may work, and how many may wait.
-        open_about_errors: whether a visitor may read what a model's exception says.
-    """
+    """Answers questions on one model; ``open_about_errors``: a visitor may read what the model's exception says."""
 
     def __init__(self, limits: Limits, *, open_about_errors: bool) -> None:
         self.turns = Turns(limits.waiting)
@@ -67,100 +55,81 @@ class Desk:
         self._asked: set[Question] = set()
         self._threads = _Threads()
 
-    @property
-    def healthy(self) -> bool:
-        """Can questions be answered?"""
-        return not self.closing and self.turns.lost < HANGING
-
-    async def ask(self, visitor: Visitor, kind: str, work: Work, *, about: dict[str, Any], short: bool = True) -> Any:
-        """The answer to a question that has one."""
-        async for event, value in self._events(visitor, kind, work, about, short=short):
-            if event == "done":
-                return value
-        raise RefusedError(say("superseded"), 409)
-
-    async def watch(self, visitor: Visitor, kind: str, work: Work, *, about: dict[str, Any]) -> AsyncIterator[bytes]:
-        """The frames of a question that has many; closing the iterator ends it."""
-        async for event, value in self._events(visitor, kind, work, about, short=False):
-            if event == "frame":
-                yield value
-
     def close(self) -> None:
         """Nobody is answered any more."""
         self.closing = True
         for question in list(self._asked):
-            self.turns.cancel(question)
+            self.turns.cancel(question, "closing", 503)
 
-    async def _events(
-        self, visitor: Visitor, kind: str, work: Work, about: dict[str, Any], *, short: bool
-    ) -> AsyncIterator[tuple[str, Any]]:
+    async def ask(self, visitor: Visitor, kind: str, work: Work, about: dict[str, Any]) -> Any:
+        """The answer to a short question."""
+        return [one async for one in self.watch(visitor, kind, work, about, short=True)][-1]
+
+    async def watch(
+        self, visitor: Visitor, kind: str, work: Work, about: dict[str, Any], *, short: bool = False
+    ) -> AsyncIterator[Any]:
+        """The frames of a question, and its answer if it has one; closing the iterator ends it.
+
+        A new question of a kind ends the visitor's one before. ``about`` goes to the log.
+        """
         if self.closing:
             raise RefusedError(say("closing"), 503)
         question = Question(visitor.name, self._limits.seconds, short=short)
-        before = visitor.asking.pop(kind, None)
-        if before is not None:  # they have thought of something else
-            self.turns.cancel(before)
+        if kind in visitor.asking:
+            self.turns.cancel(visitor.asking[kind])
         visitor.asking[kind] = question
         self._asked.add(question)
-        loop, events = asyncio.get_running_loop(), asyncio.Queue[tuple[str, Any]]()
+        loop, told = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
-        def tell(event: str, value: Any) -> None:
+        def tell(value: Any) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(events.put_nowait, (event, value))
+                loop.call_soon_threadsafe(told.put_nowait, value)
 
         self._threads.run(lambda: self._work(question, work, tell))
         outcome = "cancelled"
         try:
             while True:
                 try:
-                    event, value = await asyncio.wait_for(events.get(), 0.5)
+                    value = await asyncio.wait_for(told.get(), 0.5)
                 except asyncio.TimeoutError:
                     self.turns.leave_behind()
-                    if not question.lost:
+                    if question.ended is None:
                         continue
-                    # its thread hangs in a call of the model; nobody has to
-                    event, value = "failed", question.too_long
-                if event == "failed":
-                    if isinstance(value, GoneError):
-                        raise (
-                            RefusedError(say("closing"), 503) if self.closing else RefusedError(say("superseded"), 409)
-                        )
+                    value = question.ended  # its thread hangs in a call of the model
+                if value is None:
+                    outcome = "answered"
+                    return
+                if isinstance(value, RefusedError):
                     outcome = "refused"
                     raise value
-                if event == "done":
-                    outcome = "answered"
-                yield event, value
-                if event == "done":
-                    return
+                yield value
         finally:
             self.turns.cancel(question)
             self._asked.discard(question)
             if visitor.asking.get(kind) is question:
                 del visitor.asking[kind]
-            times = {
-                "seconds": time.monotonic() - question.asked,
-                "worked": question.worked,
-                "longest_wait": question.longest_wait,
-            }
-            line = {"question": kind, "visitor": visitor.name, **about, "outcome": outcome}
-            LOG.info(json.dumps(line | {name: round(value, 3) for name, value in times.items()}))
+            times = (time.monotonic() - question.asked, question.worked, question.longest_wait)
+            seconds, worked, longest_wait = (round(value, 3) for value in times)
+            line = {"question": kind, "visitor": visitor.name, **about, "outcome": outcome, "seconds": seconds}
+            LOG.info(json.dumps({**line, "worked": worked, "longest_wait": longest_wait}))
 
-    def _work(self, question: Question, work: Work, tell: Callable[[str, Any], None]) -> None:
+    def _work(self, question: Question, work: Work, tell: Callable[[Any], None]) -> None:
+        """Tells frames, the answer or an error, and None at the end."""
         try:
             self.turns.begin(question)
             try:
-                found = work(lambda: self.turns.pause(question), lambda frame: tell("frame", frame))
-                self.turns.check_wanted(question)
+                answer = work(lambda: self.turns.pause(question), tell)
+                question.check()
             finally:
                 self.turns.end(question)
-            tell("done", found)
-        except (RefusedError, GoneError) as error:
-            tell("failed", error)
-        except StoppedError:
-            tell("done", None)
+            if answer is not None:
+                tell(answer)
+        except RefusedError as error:
+            tell(error)
         except (UsuError, ValueError, TypeError) as error:  # of ours: one clear sentence
-            tell("failed", RefusedError(first_line(error), 400))
+            tell(RefusedError(first_line(error)))
         except Exception as error:  # whatever a model may raise
             LOG.exception("a question failed")
             what = f"{type(error).__name__}: {first_line(error)}" if self._open else type(error).__name__
-            tell("failed", RefusedError(say("model_raised").format(what=what), 500))
+            tell(RefusedError(say("model_raised").format(what=what), 500))
+        tell(None)

@@ -9,9 +9,12 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from usu._checks import as_numpy
+from usu.app.assets import say
 from usu.app.looking import Explained, Glass, Opened
+from usu.app.turns import RefusedError
 from usu.app.views import FAST, OWN, Look
 from usu.models.pictures import place
 from usu.pipeline.halves import certainty_of, mass_error_of
@@ -23,7 +26,7 @@ def explanation_of(glass: Glass, opened: Opened, known: Explained, view: Look) -
     """What is on the screen as `usu.explain` would return it."""
     scored, settings, given = known.scored, view.settings, known.given
     if scored is None or known.field is None:
-        raise ValueError("`known` must have scores; got a coarse map alone.")
+        raise RefusedError(say("not_yet"), 409)
     pixel_map = view.of(known)
     certainty = None if scored.effects is None else certainty_of(scored, given, settings, known.finer)
     upsampled = Upsampled(
@@ -57,40 +60,43 @@ def explanation_of(glass: Glass, opened: Opened, known: Explained, view: Look) -
 
 def arrays(known: Explained, view: Look) -> bytes:
     """An .npz with the map on the screen and what it was made of, every digit."""
-    found: dict[str, NDArray] = {"coarse": as_numpy(known.given.coarse), "pixel_map": as_numpy(view.of(known))}
-    found |= {f"finer_{i}": as_numpy(level[0]) for i, level in enumerate(known.finer)}
-    if known.scored is not None and known.field is not None:
-        found["scores"] = as_numpy(known.field)
-        found |= {f"segments_{depth}": labels for depth, labels in enumerate(known.scored.segments)}
-        if known.scored.effects is not None:
-            found["effects"] = as_numpy(known.scored.effects.mean[0])
-            found["effects_stderr"] = as_numpy(known.scored.effects.stderr[0])
-        if known.certainty is not None and known.certainty.stderr.numel():
-            found["stderr"] = as_numpy(known.certainty.stderr)
+    given, scored = known.given, known.scored
+    found = {"coarse": given.coarse, "pixel_map": view.of(known)}
+    found |= {f"finer_{i}": level for i, level in enumerate(given.finer or ())}
+    if scored is not None:
+        found["scores"] = scored.field[0]
+        found |= {f"segments_{depth}": torch.from_numpy(labels) for depth, labels in enumerate(scored.segments)}
+        if scored.effects is not None:
+            found |= {"effects": scored.effects.mean[0], "effects_stderr": scored.effects.stderr[0]}
+        if known.stderr is not None:
+            found["stderr"] = known.stderr
     out = io.BytesIO()
-    np.savez_compressed(out, **found)  # type: ignore[arg-type] # mypy takes a map for a keyword
+    np.savez_compressed(out, **{name: as_numpy(value) for name, value in found.items()})  # type: ignore[arg-type]
     return out.getvalue()
 
 
 def cut_out(opened: Opened, known: Explained, view: Look, share: float) -> bytes:
     """A PNG of the picture's size, white where the map is among the highest ``share`` of what the model saw."""
+    placed = place(as_numpy(view.of(known)), opened.geometry)
+    return encoded(np.where(placed >= np.nanquantile(placed, 1 - share), 255, 0).astype(np.uint8), "PNG")
+
+
+def encoded(pixels: NDArray, form: str) -> bytes:
+    """A picture's file, with nothing but its pixels."""
     from PIL import Image
 
-    placed = place(as_numpy(view.of(known)), opened.geometry)
-    keep = placed >= np.nanquantile(placed, 1 - share)
     out = io.BytesIO()
-    Image.fromarray(np.where(keep, 255, 0).astype(np.uint8)).save(out, "PNG")
+    Image.fromarray(pixels).save(out, form, quality=92)
     return out.getvalue()
 
 
 def folder(glass: Glass, opened: Opened, known: Explained, view: Look) -> bytes:
     """The folder of `Explanation.save` as a zip file. It is on the disk for as long as that takes."""
     out = io.BytesIO()
-    with tempfile.TemporaryDirectory(prefix="usu-") as home:
+    with tempfile.TemporaryDirectory(prefix="usu-") as home, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
         saved = explanation_of(glass, opened, known, view).save(Path(home) / "result")
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
-            for file in sorted(saved.rglob("*")):
-                packed.write(file, file.relative_to(home))
+        for file in sorted(saved.iterdir()):
+            packed.write(file, file.relative_to(home))
     return out.getvalue()
 
 
@@ -102,32 +108,29 @@ def lines(glass: Glass, known: Explained, view: Look, longest: int, name: object
         changes += [f"temperature={view.temperature!r}"] + ([f"depth={depth}"] if depth else [])
         changes += ["budget=usu.Hybrid(0.5)", "trace=0.0"] if view.budget == "hybrid" else []
     preset = "cell" if view.way == OWN and view.budget != "soft" else "soft"
+    own_map = not isinstance(glass.source, str)
+    source = ", source=coarse" if own_map else "" if glass.source == "gradcam" else f", source={glass.source!r}"
     ways = {
         OWN: "pixel_map = result.pixel_map",
         FAST: 'pixel_map = usu.upsample(result.source, net.prepare(picture.pixels)[0], net, preset="fast").pixel_map',
     }
-    other = f"way = usu.upsamplers.by_name({view.way!r})\n"
-    other += "pixel_map = way(result.coarse, result.picture, result.upsampled.scores if way.needs_scores else None)"
-    text = [
-        "from dataclasses import replace",
-        "",
-        "import usu",
-        "from usu.models.pictures import read",
-        "",
-        f"net = usu.models.load({glass.loaded.name!r})",
-        f"picture = read({safe_name(name)!r}, longest={longest})",
-    ]
-    if isinstance(glass.source, str):
-        source = "" if glass.source == "gradcam" else f", source={glass.source!r}"
-    else:
-        text, source = [*text, "coarse = ...  # the map you gave the page, h x w"], ", source=coarse"
-    text += [
-        f'settings = replace(usu.PRESETS["{preset}"], {", ".join(changes)})',
-        f"result = usu.explain(net, picture, {known.target}{source}, preset=settings)",
-        ways.get(view.way, other),
-        'result.save("result")',
-    ]
-    return "\n".join([*text, ""])
+    other = f"""\
+way = usu.upsamplers.by_name({view.way!r})
+pixel_map = way(result.coarse, result.picture, result.upsampled.scores if way.needs_scores else None)"""
+    return f"""\
+from dataclasses import replace
+
+import usu
+from usu.models.pictures import read
+
+net = usu.models.load({glass.loaded.name!r})
+picture = read({safe_name(name)!r}, longest={longest})
+{"coarse = ...  # the map you gave the page, h x w" if own_map else ""}
+settings = replace(usu.PRESETS["{preset}"], {", ".join(changes)})
+result = usu.explain(net, picture, {known.target}{source}, preset=settings)
+{ways.get(view.way, other)}
+result.save("result")
+"""
 
 
 def safe_name(name: object) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Callable
+import os
+import re
+import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,42 +20,28 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Door:
-    """The rules of who may come in.
+    """The rules of who may come in."""
 
-    Args:
-        hosts: names the page may be called by.
-        token: the key that is wanted; None on loopback.
-        frames: origins of pages that may frame this one.
-        secure: whether browsers reach it by https.
-    """
-
+    #: Names the page may be called by.
     hosts: tuple[str, ...] = LOOPBACK
+    #: The key that is wanted; None on loopback.
     token: str | None = None
+    #: Origins of pages that may frame this one, and whether browsers reach it by https.
     frames: tuple[str, ...] = ()
     secure: bool = False
 
     def knows(self, host: str) -> bool:
         """Is this a name (with or without a port) that the page may be called by?
 
-        >>> Door().knows("localhost:7860"), Door().knows("evil.example"), Door().knows("[::1]:7860")
-        (True, False, True)
+        >>> [Door().knows(host) for host in ("LOCALHOST:7860", "[::1]:7860", "evil.example", "a:b:c")]
+        [True, True, False, False]
         """
-        return _name(host) in self.hosts
-
-    def own(self, origin: str, host: str) -> bool:
-        """Does a request of this origin come from the page itself?
-
-        >>> Door().own("http://localhost:7860", "localhost:7860"), Door().own("http://localhost:1", "localhost:7860")
-        (True, False)
-        """
-        parts = urlsplit(origin)
-        return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower() and bool(parts.netloc)
+        found = re.fullmatch(r"(\[[\da-f:.]+\]|[\w.-]+)(:\d+)?", host.lower())
+        return found is not None and found[1].strip("[]") in self.hosts
 
     def opens(self, given: str | None) -> bool:
         """Is this the key?"""
-        if self.token is None:
-            return True
-        return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
+        return self.token is None or (given is not None and hmac.compare_digest(given.encode(), self.token.encode()))
 
     @property
     def headers(self) -> dict[str, str]:
@@ -78,9 +66,9 @@ class Door:
     def cookie(self) -> dict[str, Any]:
         """How cookies are kept: not for scripts, not for other sites; where another site frames the page over https,
         for that frame alone."""
-        framed = self.secure and bool(self.frames)
-        kept: dict[str, Any] = {"httponly": True, "samesite": "none" if framed else "strict", "secure": self.secure}
-        return {**kept, "partitioned": True} if framed else kept
+        if self.secure and self.frames:
+            return {"httponly": True, "samesite": "none", "secure": True, "partitioned": True}
+        return {"httponly": True, "samesite": "strict", "secure": self.secure}
 
 
 def is_loopback(host: str) -> bool:
@@ -95,14 +83,31 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def door_of(host: str, allow_hosts: Sequence[str], frames: Sequence[str]) -> Door:
+    """The rules for this address: a key and names are wanted as soon as others can reach it."""
+    secure = any(origin.startswith("https://") for origin in frames)
+    if is_loopback(host) and not allow_hosts:
+        return Door(frames=tuple(frames), secure=secure)
+    if not allow_hosts:
+        raise ValueError(
+            f"`--allow-host` must name what the page may be called by beyond this machine; got none for {host}. "
+            "For example --allow-host demo.example.org."
+        )
+    names = tuple(name.lower().strip("[]") for name in allow_hosts)
+    token = os.environ.get("USU_TOKEN") or secrets.token_urlsafe(18)
+    return Door((*names, *LOOPBACK), token, tuple(frames), secure)
+
+
+def address(host: str, port: int, door: Door) -> str:
+    """What to open."""
+    shown = door.hosts[0] if not is_loopback(host) else "localhost" if ":" in host else host
+    return f"http://{shown}:{port}/" + (f"?token={door.token}" if door.token else "")
+
+
 class Guard:
     """The door as ASGI middleware: refuses before anything else sees the request, and adds the headers.
 
-    Args:
-        app: what is guarded.
-        door: the rules.
-        refuse: makes the answer for a key of `texts.json` and a status.
-        key: the cookie that holds the token.
+    ``refuse`` makes the answer for a key of `texts.json` and a status; ``key`` names the cookie that holds the token.
     """
 
     def __init__(self, app: ASGIApp, door: Door, refuse: Callable[[str, int], ASGIApp], key: str) -> None:
@@ -130,14 +135,13 @@ class Guard:
         from starlette.requests import HTTPConnection
 
         request = HTTPConnection(scope)
-        got, host = request.headers, request.headers.get("host", "")
+        got, host = request.headers, request.headers.get("host", "").lower()
         if not self._door.knows(host) or len(got.getlist("host")) != 1:
             return "wrong_host", 421
         origin, site = got.get("origin"), got.get("sec-fetch-site", "same-origin")
         visit = scope["method"] == "GET" and scope["path"] == "/"
-        if (origin is not None and not self._door.own(origin, host)) or (
-            site not in ("same-origin", "none") and not visit
-        ):
+        own = origin is None or origin.lower() in (f"http://{host}", f"https://{host}")
+        if not own or (site not in ("same-origin", "none") and not visit):
             return "wrong_origin", 403
         if scope["path"] == "/health" or self._door.opens(request.cookies.get(self._key)):
             return None
@@ -145,17 +149,3 @@ class Guard:
         if visit and given is not None:
             return None if self._door.opens(given) else ("wrong_token", 403)
         return "no_token", 401
-
-
-def _name(host: str) -> str:
-    """The name in a Host header, without its port.
-
-    >>> _name("[::1]:80"), _name("LOCALHOST"), _name("a:b:c")
-    ('::1', 'localhost', '')
-    """
-    try:
-        parts = urlsplit(f"//{host}")
-        odd = "@" in host or "/" in host or parts.port == -1  # asking for a port that is none raises
-    except ValueError:
-        return ""
-    return "" if odd else parts.hostname or ""

@@ -8,7 +8,6 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -17,7 +16,6 @@ import torch
 from torch import Tensor
 
 from usu._checks import as_numpy
-from usu.app.turns import StoppedError
 from usu.errors import UsuWarning
 from usu.forward import engine as engine_of
 from usu.forward import undisturbed
@@ -28,16 +26,7 @@ from usu.models import Geometry, Loaded
 from usu.models.pictures import Picture, prepared
 from usu.operator.budgets import Hybrid
 from usu.pipeline.explain import coarse_of, remarks_on, shown_of
-from usu.pipeline.halves import (
-    Certainty,
-    Scored,
-    certainty_of,
-    expected_stability,
-    field_of,
-    scores_of,
-    segment_scores,
-    sentence,
-)  # fmt: skip
+from usu.pipeline.halves import Scored, certainty_of, expected_stability, field_of, scores_of, segment_scores, sentence
 from usu.refine import StopReason
 from usu.score.bayesian import Effects
 from usu.settings import PRESETS, Settings
@@ -55,10 +44,8 @@ BUDGETS: Mapping[str, Settings] = {
 EARLY = (24, 48)
 #: Classes whose scores are kept for one picture.
 _KEPT = 8
-#: Of a map that is not finished.
-_ON_ITS_WAY = StopReason.EVALUATIONS
-#: Called between two pieces of work; may end it.
-Between = Callable[[], None]
+#: Called between two pieces of work, for others to have their turn: will do what there is? May raise, which ends it.
+Between = Callable[[], bool]
 
 
 @dataclass(eq=False)
@@ -76,12 +63,11 @@ class Passes:
     count: int = 0
     _kept: dict[bytes, Tensor] = field(default_factory=dict)
 
-    def __call__(self, batch: Tensor, between: Callable[[], None] = lambda: None) -> Tensor:
-        """The logits (N, classes) of a batch; ``between`` is called before the model is."""
+    def __call__(self, batch: Tensor) -> Tensor:
+        """The logits (N, classes) of a batch."""
         keys = [blake2b(row.contiguous().numpy(), digest_size=16).digest() for row in batch.detach().cpu()]
         new = {key: row for row, key in enumerate(keys) if key not in self._kept}
         if new:
-            between()
             with undisturbed(self.model), torch.no_grad():
                 found = logits_of(self.model(batch[list(new.values())])).float().cpu()
             self.count += len(new)
@@ -98,19 +84,21 @@ class Explained:
     source: CoarseMap
     #: What is shown where the source's map is zero; None where it is not.
     instead: str | None
-    finer: tuple[Tensor, ...]
     #: None until the first look.
     scored: Scored | None = None
-    certainty: Certainty | None = None
+    stability: float | None = None
+    #: (H, W): the standard deviation of each pixel's value, and what a person should know; of a finished map.
+    stderr: Tensor | None = None
+    remark: str = ""
     evaluations: int = 0
     seconds: float = 0.0
     #: False while it gets sharper.
     finished: bool = False
 
     @property
-    def remark(self) -> str:
-        """What a person should know of the stability."""
-        return "" if self.certainty is None else sentence(self.certainty, PRESETS["soft"].stability)
+    def finer(self) -> list[Tensor]:
+        """(1, h, w) of each finer layer."""
+        return [level[None] for level in self.given.finer or ()]
 
     @property
     def field(self) -> Tensor | None:
@@ -133,7 +121,7 @@ class Opened:
     explained: OrderedDict[int, Explained] = field(default_factory=OrderedDict)
     #: Groups that were evaluated: whatever class is asked about next, these serve it.
     sampled: int = 0
-    #: Partitions by what they were made with: segmenting again gives the same one.
+    #: Of the whole picture, by the number of parts that was asked for.
     partitions: dict[int, NDArray] = field(default_factory=dict)
 
     @property
@@ -149,17 +137,14 @@ class Opened:
             self.explained.popitem(last=False)
         return one
 
-    def remembering(self, segmenter: Any) -> Any:
-        """A segmenter that does not cut the whole picture twice."""
-
-        def cut(picture: NDArray, parts: int, region: NDArray | None = None) -> NDArray:
-            if region is not None:
-                return np.asarray(segmenter(picture, parts, region=region))
-            if parts not in self.partitions:
-                self.partitions[parts] = segmenter(picture, parts)
-            return self.partitions[parts]
-
-        return cut
+    def cut(self, picture: NDArray, parts: int, region: NDArray | None = None) -> Any:
+        """The presets' segmenter, which does not cut the whole picture twice."""
+        segmenter = PRESETS["soft"].segmenter
+        if region is not None:
+            return segmenter(picture, parts, region=region)
+        if parts not in self.partitions:
+            self.partitions[parts] = segmenter(picture, parts)
+        return self.partitions[parts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,11 +159,11 @@ class Glass:
     note: str = ""
     source: str | NDArray = "gradcam"
 
-    def opened(self, picture: Picture, between: Between) -> Opened:
+    def opened(self, picture: Picture) -> Opened:
         """The picture ready to be asked about; one pass tells its classes."""
         image, geometry, view = prepared(picture, self.loaded.prepare)
         passes = Passes(self.runs)
-        return Opened(picture, image, geometry, view, passes, passes(image[None], between)[0])
+        return Opened(picture, image, geometry, view, passes, passes(image[None])[0])
 
     def name(self, target: int) -> str:
         """The class as a person reads it."""
@@ -199,73 +184,62 @@ class Glass:
         known = opened.explained.get(target)
         if known is not None:
             return opened.keep(known)
-        settings = PRESETS["soft"]
         layer = self.loaded.layer if isinstance(self.source, str) and self.source in LAYER_SOURCES else None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UsuWarning)
             source = coarse_of(self.loaded.model, opened.image[None], target, self.source, layer, None, finer=True)
-        values, levels, instead = shown_of(source, settings)
+        values, levels, instead = shown_of(source, PRESETS["soft"])
         finer = tuple(level.double() for level in levels or ())
         given = Input(torch.from_numpy(values), opened.image, opened.view, target, finer=finer)
-        source = replace(source, notes=remarks_on(source, instead))
-        return opened.keep(Explained(target, given, source, instead, tuple(level[None] for level in finer)))
+        return opened.keep(Explained(target, given, replace(source, notes=remarks_on(source, instead)), instead))
 
     def sharpened(
         self, opened: Opened, begun: Explained, settings: Settings, between: Between, look: Callable[[Explained], None]
     ) -> Explained:
         """Scores that get sharper: ``look`` is told every now and then, and what is returned knows its uncertainty.
 
-        Ends where it is stable, at the settings' evaluations, or where ``between`` raises `StoppedError`: then what was
-        evaluated so far is made into the answer.
+        Ends where it is stable, at the settings' evaluations, or where ``between`` says that what there is will do.
         """
-        start = time.perf_counter()
-        settings = replace(settings, segmenter=opened.remembering(settings.segmenter))
-        given, finer, meters = begun.given, begun.finer, [0]
+        start, given, finer = time.perf_counter(), begun.given, begun.finer
+        settings = replace(settings, segmenter=opened.cut)
 
-        def asked(own: Settings, enough: Any, between: Between) -> Scored:
-            model = partial(opened.passes, between=between)
-            engine = engine_of(model, begun.target, link=own.link, limit=own.limit)
-            try:
-                return scores_of(given, engine, own, finer=finer, enough=enough)
-            finally:
-                meters.append(engine.meter.spent)
+        def known(scored: Scored, spent: int, stability: float | None) -> Explained:
+            now = replace(begun, scored=scored, evaluations=spent, stability=stability, stderr=None, remark="")
+            return replace(now, seconds=time.perf_counter() - start)
 
-        def known(scored: Scored, certainty: Certainty | None, spent: int) -> Explained:
-            seconds = time.perf_counter() - start
-            return replace(begun, scored=scored, certainty=certainty, evaluations=spent, seconds=seconds)
+        def asked(own: Settings, enough: Any) -> tuple[Scored, int]:
+            engine = engine_of(opened.passes, begun.target, link=own.link, limit=own.limit)
+            scored = scores_of(given, engine, own, finer=finer, enough=enough, progress=lambda done, total: between())
+            return scored, engine.meter.spent
 
         def shown(effects: Effects, labels: NDArray) -> bool:
-            between()
             stability = expected_stability(effects, labels, given, settings, finer)
             if settings.depth == 0:  # a deeper level shows only where it is finer; the whole comes at the end
-                scored = Scored(field_now(effects, labels, given, settings), (), (labels,), _ON_ITS_WAY, None, effects)
-                look(known(scored, Certainty(stability, torch.empty(0)), len(effects.groups)))
+                field = field_now(effects, labels, given, settings)
+                scored = Scored(field, (), (labels,), StopReason.EVALUATIONS, None, effects)
+                look(known(scored, len(effects.groups), stability))
             return stability >= settings.stability
 
-        try:
-            soon = settings.evaluations == "auto" and settings.depth == 0
-            for groups in [n for n in EARLY if soon and n < settings.ceiling]:
-                early = asked(replace(settings, evaluations=groups), None, between)
-                if early.effects is not None:
-                    shown(early.effects, early.segments[-1])
-            scored = asked(settings, shown, between)
-        except StoppedError:
-            groups = max(meters) // 2 * 2
-            if groups < 2:
-                raise
-            settings = replace(settings, evaluations=groups, depth=0)
-            scored = asked(settings, None, lambda: None)  # every output is kept: the model is not asked
-        opened.sampled = max(opened.sampled, 0 if settings.depth else meters[-1])
-        certainty = None if scored.effects is None else certainty_of(scored, given, settings, finer)
-        return opened.keep(replace(known(scored, certainty, meters[-1]), finished=True))
+        soon = settings.evaluations == "auto" and settings.depth == 0
+        for groups in [n for n in EARLY if soon and n < settings.ceiling]:
+            early, _ = asked(replace(settings, evaluations=groups), None)
+            if early.effects is not None:
+                shown(early.effects, early.segments[-1])
+        scored, spent = asked(settings, shown)
+        opened.sampled = max(opened.sampled, 0 if settings.depth else spent)
+        if scored.effects is None:
+            return opened.keep(replace(known(scored, spent, None), finished=True))
+        certainty = certainty_of(scored, given, settings, finer)
+        done, remark = known(scored, spent, certainty.stability), sentence(certainty, settings.stability)
+        return opened.keep(replace(done, stderr=certainty.stderr, remark=remark, finished=True))
 
-    def without(self, opened: Opened, keep: Tensor, between: Between) -> tuple[Tensor, NDArray]:
+    def without(self, opened: Opened, keep: Tensor) -> tuple[Tensor, NDArray]:
         """What if only ``keep`` (H, W) were there? The logits, and the picture as the model then sees it."""
         fill = PRESETS["soft"].fill
         image = apply(opened.image, filled(opened.image, fill), keep)
-        shown = torch.from_numpy(np.ascontiguousarray(opened.view)).movedim(-1, 0).float()
+        shown = torch.from_numpy(opened.view).movedim(-1, 0)
         view = apply(shown, filled(shown, fill), keep).clamp(0, 1).movedim(0, -1)
-        return opened.passes(image[None], between)[0], np.rint(255 * as_numpy(view)).astype(np.uint8)
+        return opened.passes(image[None])[0], np.rint(255 * as_numpy(view)).astype(np.uint8)
 
 
 def field_now(effects: Effects, labels: NDArray, given: Input, settings: Settings) -> Tensor:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -15,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from usu.app.guard import LOOPBACK, Door, is_loopback
+from usu.app.guard import Door, address, door_of
 from usu.app.looking import Glass
 from usu.app.visitors import Limits
 from usu.errors import MissingExtraError, UsuError
@@ -45,74 +42,31 @@ def glass_of(loaded: Loaded, *, source: str | NDArray = "gradcam", engine: Runti
     return Glass(loaded, runs.model, runs.name, runs.note, source)
 
 
-def door_of(host: str, allow_hosts: Sequence[str], frames: Sequence[str]) -> Door:
-    """The rules for this address: a key and names are wanted as soon as others can reach it."""
-    secure = any(origin.startswith("https://") for origin in frames)
-    if is_loopback(host) and not allow_hosts:
-        return Door(frames=tuple(frames), secure=secure)
-    if not allow_hosts:
-        raise ValueError(
-            f"`--allow-host` must name what the page may be called by beyond this machine; got none for {host}. "
-            "For example --allow-host demo.example.org."
-        )
-    names = tuple(name.lower().strip("[]") for name in allow_hosts)
-    token = os.environ.get("USU_TOKEN") or secrets.token_urlsafe(18)
-    return Door((*names, *LOOPBACK), token, tuple(frames), secure)
-
-
 def listening(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes any that is free."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    six = ":" in host
+    family, both = socket.AF_INET6 if six else socket.AF_INET, six and socket.has_dualstack_ipv6()
     try:
-        sock.bind((host, port))
+        return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=both)
     except OSError as error:
-        sock.close()
-        raise UsuError(f"The page cannot listen on {host}, port {port} ({error.strerror}). Try --port 0.") from None
-    sock.listen(128)
-    return sock
-
-
-def address(host: str, port: int, door: Door) -> str:
-    """What to open."""
-    shown = door.hosts[0] if not is_loopback(host) else "localhost" if ":" in host else host
-    return f"http://{shown}:{port}/" + (f"?token={door.token}" if door.token else "")
+        raise UsuError(f"The page cannot listen ({error.strerror}). Try --port 0.") from None
 
 
 def serve(
     glass: Glass,
-    *,
     host: str = "127.0.0.1",
     port: int = 7860,
     limits: Limits | None = None,
+    *,
     allow_hosts: Sequence[str] = (),
     frames: Sequence[str] = (),
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve the page until SIGTERM or Ctrl-C; ``ready`` is told its address. Both end it cleanly."""
     door = door_of(host, allow_hosts, frames)
-    sock = listening(host, port)
-    server, closing, port = _server(glass, limits, door, sock)
-    kept = {number: signal.signal(number, _nothing) for number in (signal.SIGTERM, signal.SIGINT)}
-    own = server.handle_exit
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        closing()
-        own(number, frame)
-
-    server.handle_exit = handle
-    threading.Thread(target=_when_started, args=(server, lambda: ready(address(host, port, door))), daemon=True).start()
-    try:
-        server.run(sockets=[sock])
-    finally:
-        for number, before in kept.items():
-            signal.signal(number, before)
-        sock.close()
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """Afterwards uvicorn raises the signal that ended it once more, which would look like a crash."""
+    with listening(host, port) as sock:
+        url = address(host, sock.getsockname()[1], door)
+        _server(glass, limits, door, sock, lambda: ready(url)).run(sockets=[sock])
 
 
 @dataclass(frozen=True)
@@ -141,43 +95,48 @@ def show(
 
     ``frames`` are the notebook's own addresses, the only ones that may frame it.
     """
+    glass, door, started = glass_of(loaded, source=source), door_of("127.0.0.1", (), frames), threading.Event()
     sock = listening("127.0.0.1", port)
-    server, closing, port = _server(glass_of(loaded, source=source), limits, door_of("127.0.0.1", (), frames), sock)
+    server = _server(glass, limits, door, sock, started.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
-    _when_started(server, lambda: None)
+    started.wait(30)
 
     def close() -> None:
-        closing()
-        server.should_exit = True
+        server.handle_exit(signal.SIGTERM, None)
         thread.join(_GRACE + 2)
         sock.close()
 
     # "localhost", because that is what notebooks are called by: cookies go to the same name only
-    return Page(f"http://localhost:{port}/", close)
+    return Page(f"http://localhost:{sock.getsockname()[1]}/", close)
 
 
-def _server(
-    glass: Glass, limits: Limits | None, door: Door, sock: socket.socket
-) -> tuple[Any, Callable[[], None], int]:
-    """A server for the page, what to call when it ends, and its port."""
+def _server(glass: Glass, limits: Limits | None, door: Door, sock: socket.socket, ready: Callable[[], None]) -> Any:
+    """A server for the page; a thread of its own calls ``ready`` when it answers."""
     try:
         import uvicorn
 
         from usu.app.server import create
     except ImportError:
         raise MissingExtraError("uvicorn", "app", "The page") from None
-    port = sock.getsockname()[1]
-    app = create(glass, limits=limits, door=door, port=port)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE,
-        timeout_keep_alive=30, h11_max_incomplete_event_size=32_768, limit_concurrency=512, ws="none", lifespan="off",
+
+    app = create(glass, limits=limits, door=door, port=sock.getsockname()[1])
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            threading.Thread(target=ready, daemon=True).start()
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            app.state.desk.close()
+            # uvicorn's own would raise the signal once more in the end, which would look like a crash
+            self.force_exit = self.should_exit
+            self.should_exit = True
+
+    return Server(
+        uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_GRACE,
+            timeout_keep_alive=30, h11_max_incomplete_event_size=32_768, limit_concurrency=512, ws="none",
+            lifespan="off",
+        )
     )  # fmt: skip
-    return uvicorn.Server(config), app.state.desk.close, port
-
-
-def _when_started(server: Any, then: Callable[[], None]) -> None:
-    end = time.monotonic() + 30
-    while not server.started and time.monotonic() < end:
-        time.sleep(0.02)
-    then()

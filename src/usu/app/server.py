@@ -6,42 +6,41 @@ that leaving the page, or pressing Stop, ends it like any other request.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import cache
+from mimetypes import MimeTypes
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from usu.app import export, samples
-from usu.app.desk import Desk
+from usu.app import export
+from usu.app.assets import files, samples, say
+from usu.app.desk import Desk, Work
 from usu.app.guard import Door, Guard
-from usu.app.intake import Asked, Intake, asked_of
-from usu.app.looking import BUDGETS, Glass, Opened, probabilities
-from usu.app.texts import files, say
-from usu.app.turns import RefusedError
-from usu.app.views import WAYS, desiderata, masses
-from usu.app.visitors import Limits, Visitor, Visitors
-from usu.app.wire import first_frame, frame, look_frame, plain_values
-from usu.models.pictures import decode
+from usu.app.looking import BUDGETS, Between, Glass, Opened, probabilities
+from usu.app.turns import HANGING, RefusedError
+from usu.app.views import WAYS, desiderata, first_frame, frame, look_frame, map_frame, plain_values
+from usu.app.visitors import Asked, Limits, Visitor, Visitors, asked_of
+from usu.models.pictures import Picture, decode, read
 from usu.settings import PRESETS
 
-_TYPES = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".json": "application/json",
-    ".svg": "image/svg+xml",
-}
+_TYPES = MimeTypes()
+#: The longer side of a thumbnail.
+_SMALL = 320
+#: The most bytes of a question, and the seconds that one request may take to arrive.
+_QUESTION, _PATIENCE = 100_000, 60
 
 
 def create(glass: Glass, *, limits: Limits | None = None, door: Door | None = None, port: int = 7860) -> Starlette:
     """The page for one model, as an ASGI application; ``app.state.desk`` answers its questions."""
-    limits, door = limits or Limits(), door or Door()
-    page = _Page(glass, limits, door, port)
+    door = door or Door()
+    page = _Page(glass, limits or Limits(), door, port)
     routes = [
         Route("/", page.front),
         Route("/health", page.health),
@@ -78,6 +77,40 @@ async def _nowhere(_: Request, __: Exception) -> Response:
     return _sentence(say("nowhere"), 404)
 
 
+async def _body(request: Request, most: int) -> bytes:
+    """What was sent, if it is no more than so many bytes and does not take for ever."""
+    too_much = RefusedError(say("too_large").format(megabytes=f"{most / 1e6:g}"), 413)
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdigit() or int(declared) > most:
+        raise too_much
+
+    async def whole() -> bytes:
+        found = bytearray()
+        async for part in request.stream():
+            found += part
+            if len(found) > most:
+                raise too_much
+        return bytes(found)
+
+    try:
+        return await asyncio.wait_for(whole(), _PATIENCE)
+    except asyncio.TimeoutError:
+        raise RefusedError(say("slow_upload"), 408) from None
+    except ClientDisconnect:
+        raise RefusedError(say("superseded"), 409) from None
+
+
+@cache
+def _sample(name: str, longest: int) -> Picture:
+    if name not in samples():
+        raise RefusedError(say("nowhere"), 404)
+    return read(samples()[name], longest=longest)
+
+
+def _jpeg(picture: Picture) -> Response:
+    return Response(export.encoded(picture.pixels, "JPEG"), media_type="image/jpeg")
+
+
 class _Page:
     """The handlers, and what they share."""
 
@@ -85,7 +118,8 @@ class _Page:
         self.glass, self.limits, self.door, self.port = glass, limits, door, port
         self.desk = Desk(limits, open_about_errors=door.token is None)
         self.visitors = Visitors(limits, self.desk.turns.cancel)
-        self.intake = Intake(limits.megabytes)
+        #: Browsers do not keep the cookies of two ports apart.
+        self.cookie = f"usu_{port}"
 
     async def front(self, request: Request) -> Response:
         """The page itself; with the key in its address, the key becomes a cookie and leaves the address."""
@@ -95,73 +129,63 @@ class _Page:
             if self.door.token is not None:
                 response.set_cookie(f"usu_key_{self.port}", given, **self.door.cookie)
             return response
-        try:
-            visitor = self.visitors.welcome(request.cookies.get(self._cookie))
-        except RefusedError as error:
-            return Response(str(error), error.status, media_type="text/plain")
+        visitor = self.visitors.welcome(request.cookies.get(self.cookie))
         response = Response(files()["index.html"], media_type="text/html")
-        response.set_cookie(self._cookie, visitor.key, **self.door.cookie)
+        response.set_cookie(self.cookie, visitor.key, **self.door.cookie)
         return response
 
     async def static(self, request: Request) -> Response:
-        """A file of the page."""
         name = request.path_params["name"]
         if name not in files():
             raise RefusedError(say("nowhere"), 404)
-        return Response(files()[name], media_type=_TYPES["." + name.rpartition(".")[2]])
+        return Response(files()[name], media_type=_TYPES.guess_type(name)[0])
 
     async def health(self, _: Request) -> Response:
-        """For whoever runs it."""
-        healthy = self.desk.healthy
+        healthy = not self.desk.closing and self.desk.turns.lost < HANGING
         state = {"status": "ok" if healthy else "failing", "visitors": len(self.visitors)}
         return JSONResponse({**state, "waiting": self.desk.turns.waiting}, 200 if healthy else 503)
 
     async def visit(self, request: Request) -> Response:
         """What the page needs to know, and what this visitor has open."""
-        visitor = self._visitor(request)
-        model = {"name": self.glass.loaded.name, "classes": self.glass.loaded.classes, "engine": self.glass.engine}
-        limits = {"megabytes": self.limits.megabytes, "evaluations": self.limits.evaluations}
-        pictures = [self._described(one) for one in visitor.pictures.values()]
-        ways = {"ways": WAYS, "budgets": list(BUDGETS), "soft": PRESETS["soft"].temperature}
-        known = {"model": model, "limits": limits, **ways, "samples": samples.names(), "pictures": pictures}
+        loaded = self.glass.loaded
+        known = {
+            "model": {"name": loaded.name, "classes": loaded.classes},
+            "limits": {"megabytes": self.limits.megabytes, "evaluations": self.limits.evaluations},
+            "ways": WAYS,
+            "budgets": list(BUDGETS),
+            "soft": PRESETS["soft"].temperature,
+            "samples": list(samples()),
+            "pictures": [self._described(one) for one in self._visitor(request).pictures.values()],
+        }
         return JSONResponse(plain_values(known))
 
     async def upload(self, request: Request) -> Response:
-        """A picture, as it is."""
         visitor = self._visitor(request)
         if visitor.uploading:
             raise RefusedError(say("one_upload"), 429)
         visitor.uploading = True
         try:
-            data = await self.intake.upload(request)
-
-            def work(between: Callable[[], None], _: Any) -> Opened:
-                most = 1_000_000 * self.limits.megapixels
-                return self.glass.opened(decode(data, longest=self.limits.longest, most=most), between)
-
-            return await self._open(visitor, work, {"bytes": len(data)})
+            data = await _body(request, 1_000_000 * self.limits.megabytes)
+            most = 1_000_000 * self.limits.megapixels
+            about = {"bytes": len(data)}
+            return await self._open(visitor, lambda: decode(data, longest=self.limits.longest, most=most), about)
         finally:
             visitor.uploading = False
 
     async def sample(self, request: Request) -> Response:
-        """One of the pictures that come along."""
-        picture = samples.picture(request.path_params["name"], self.limits.longest)
-        return await self._open(self._visitor(request), lambda between, _: self.glass.opened(picture, between), {})
+        picture = _sample(request.path_params["name"], self.limits.longest)
+        return await self._open(self._visitor(request), lambda: picture, {})
 
     async def thumbnail(self, request: Request) -> Response:
-        """A small copy of one of them."""
-        picture = samples.picture(request.path_params["name"], samples.SMALL)
-        return Response(samples.jpeg(picture), media_type="image/jpeg")
+        return _jpeg(_sample(request.path_params["name"], _SMALL))
 
     async def shown(self, request: Request) -> Response:
         """The visitor's picture, upright, as it is kept; never the bytes that were sent."""
-        opened = self.visitors.opened(self._visitor(request), request.path_params["id"])
-        return Response(samples.jpeg(opened.picture), media_type="image/jpeg")
+        return _jpeg(self._visitor(request).opened(request.path_params["id"]).picture)
 
     async def forget(self, request: Request) -> Response:
-        """Forget a picture now."""
         visitor = self._visitor(request)
-        opened = self.visitors.opened(visitor, request.path_params["id"])
+        opened = visitor.opened(request.path_params["id"])
         for question in list(visitor.asking.values()):
             self.desk.turns.cancel(question)
         del visitor.pictures[opened.id]
@@ -170,29 +194,32 @@ class _Page:
     async def explain(self, request: Request) -> Response:
         """Coarse to fine: frames until the map is stable, somebody stops it, or leaves."""
         asked = await self._asked(request)
-        opened, target = asked.opened, asked.target
-        most = int(asked.number("evaluations", 24, self.limits.evaluations, min(600, self.limits.evaluations)))
-        depth = int(asked.number("depth", 0, 2, 0))
-        further = asked.body.get("further") is True
-        view = asked.view
-        settings = replace(PRESETS["soft"], ceiling=most, depth=depth)
-        if opened.sampled and not further and not depth:  # what was asked for another class serves this one
+        opened, further = asked.opened, asked.body.get("further") is True
+        settings = replace(PRESETS["soft"], ceiling=asked.evaluations, depth=asked.depth)
+        if opened.sampled and not further and not asked.depth:  # what was asked for another class serves this one
             settings = replace(settings, evaluations=opened.sampled)
-        about = {**opened.about, "target": target}
+        about = asked.about
 
-        def work(between: Callable[[], None], tell: Callable[[bytes], None]) -> None:
+        def work(between: Between, tell: Callable[[bytes], None]) -> None:
             before = opened.passes.count
-            begun = self.glass.begun(opened, target)
+            begun = self.glass.begun(opened, asked.target)
             tell(first_frame(self.glass, opened, begun))
             between()
-            if not begun.finished or further or depth:
+            if not begun.finished or further or asked.depth:
                 begun = self.glass.sharpened(
-                    opened, begun, settings, between, lambda known: tell(look_frame("look", opened, known, view))
+                    opened, begun, settings, between, lambda known: tell(look_frame("look", opened, known, asked.view))
                 )
             about.update(passes=opened.passes.count - before, evaluations=begun.evaluations)
-            tell(look_frame("done", opened, begun, view))
+            tell(look_frame("done", opened, begun, asked.view))
 
-        return StreamingResponse(self._frames(asked.visitor, work, about), headers={"X-Accel-Buffering": "no"})
+        async def frames() -> AsyncIterator[bytes]:
+            try:
+                async for one in self.desk.watch(asked.visitor, "explain", work, about):
+                    yield one
+            except RefusedError as error:
+                yield frame("error", {"error": str(error), "status": error.status})
+
+        return StreamingResponse(frames(), headers={"X-Accel-Buffering": "no"})
 
     async def stop(self, request: Request) -> Response:
         """What there is will do: the stream ends with it."""
@@ -204,38 +231,22 @@ class _Page:
     async def map(self, request: Request) -> Response:
         """Another map of what is known: no model is asked."""
         asked = await self._asked(request)
-        side = "right" if asked.body.get("side") == "right" else "left"
-        view, known = asked.view, asked.known
-
-        def work(_: Any, __: Any) -> bytes:
-            pixel_map = view.of(known)
-            values = {"target": known.target, "promised": view.promised, **masses(known, pixel_map)}
-            return frame("map", values, {"map": pixel_map})
-
-        about = {**asked.opened.about, "way": view.way}
-        return Response(await self.desk.ask(asked.visitor, f"map-{side}", work, about=about))
+        kind = "map-right" if asked.body.get("side") == "right" else "map-left"
+        return Response(await self._answer(asked, kind, lambda *_: map_frame(asked.known, asked.view)))
 
     async def measure(self, request: Request) -> Response:
-        """D1 to D4 of a map."""
         asked = await self._asked(request)
-        view, known = asked.view, asked.known
-        about = {**asked.opened.about, "way": view.way}
-
-        def work(between: Callable[[], None], _: Any) -> dict[str, float]:
-            return desiderata(known, view, between)
-
-        found = await self.desk.ask(asked.visitor, "measure", work, about=about)
-        return JSONResponse(plain_values({**found, "promised": view.promised}))
+        found = await self._answer(asked, "measure", lambda between, _: desiderata(asked.known, asked.view, between))
+        return JSONResponse(plain_values({**found, "promised": asked.view.promised}))
 
     async def without(self, request: Request) -> Response:
         """What if this part were gone? One evaluation."""
         asked = await self._asked(request)
-        opened, target = asked.opened, asked.target
-        keep = asked.keep
+        opened, target, keep = asked.opened, asked.target, asked.keep
 
-        def work(between: Callable[[], None], _: Any) -> bytes:
+        def work(*_: Any) -> bytes:
             before = opened.passes.count
-            logits, view = self.glass.without(opened, keep, between)
+            logits, view = self.glass.without(opened, keep)
             values = {
                 "target": target,
                 "before": float(probabilities(opened.logits)[target]),
@@ -246,48 +257,41 @@ class _Page:
             }
             return frame("without", values, {"view": view})
 
-        about = {**opened.about, "target": target}
-        return Response(await self.desk.ask(asked.visitor, "without", work, about=about))
+        return Response(await self._answer(asked, "without", work))
 
     async def export(self, request: Request) -> Response:
-        """Something to take away."""
         asked = await self._asked(request)
-        view, known, kind = asked.view, asked.known, request.path_params["kind"]
-        share = asked.number("share", 0.001, 1, 0.05)
-        opened, glass = asked.opened, self.glass
+        kind, name, longest = request.path_params["kind"], asked.body.get("name"), self.limits.longest
+        view, known, opened, glass = asked.view, asked.known, asked.opened, self.glass
         makers: dict[str, tuple[str, Callable[[], bytes]]] = {
             "npz": ("application/octet-stream", lambda: export.arrays(known, view)),
-            "mask": ("image/png", lambda: export.cut_out(opened, known, view, share)),
+            "mask": ("image/png", lambda: export.cut_out(opened, known, view, asked.share)),
             "folder": ("application/zip", lambda: export.folder(glass, opened, known, view)),
-            "python": (
-                "text/x-python",
-                lambda: export.lines(glass, known, view, self.limits.longest, asked.body.get("name")).encode(),
-            ),
+            "python": ("text/x-python", lambda: export.lines(glass, known, view, longest, name).encode()),
         }
         if kind not in makers:
             raise RefusedError(say("nowhere"), 404)
-        if kind == "folder" and known.scored is None:
-            raise RefusedError(say("not_yet"), 409)
         media, make = makers[kind]
-        about = {**opened.about, "what": kind}
-        return Response(await self.desk.ask(asked.visitor, "export", lambda *_: make(), about=about), media_type=media)
-
-    @property
-    def _cookie(self) -> str:
-        # browsers do not keep the cookies of two ports apart
-        return f"usu_{self.port}"
+        return Response(await self._answer(asked, f"export-{kind}", lambda *_: make()), media_type=media)
 
     def _visitor(self, request: Request) -> Visitor:
-        return self.visitors.visitor(request.cookies.get(self._cookie))
+        return self.visitors.visitor(request.cookies.get(self.cookie))
 
     async def _asked(self, request: Request) -> Asked:
         visitor = self._visitor(request)
-        opened = self.visitors.opened(visitor, request.path_params["id"])
-        return await asked_of(request, visitor, opened)
+        opened = visitor.opened(request.path_params["id"])
+        return asked_of(await _body(request, _QUESTION), visitor, opened, self.limits)
 
-    async def _open(self, visitor: Visitor, work: Any, about: dict[str, Any]) -> Response:
-        opened: Opened = await self.desk.ask(visitor, "open", work, about=about)
-        about.update(opened.about)
+    async def _answer(self, asked: Asked, kind: str, work: Work) -> Any:
+        return await self.desk.ask(asked.visitor, kind, work, asked.about)
+
+    async def _open(self, visitor: Visitor, picture: Callable[[], Picture], about: dict[str, Any]) -> Response:
+        def work(*_: Any) -> Opened:
+            opened = self.glass.opened(picture())
+            about.update(opened.about)
+            return opened
+
+        opened: Opened = await self.desk.ask(visitor, "open", work, about)
         self.visitors.keep(visitor, opened)
         return JSONResponse(plain_values(self._described(opened)))
 
@@ -297,16 +301,7 @@ class _Page:
             "id": opened.id,
             "width": width,
             "height": height,
-            "file": {"width": opened.picture.size[1], "height": opened.picture.size[0]},
             "box": opened.geometry.box,
-            "input": opened.geometry.input,
             "top": self.glass.likeliest(opened.logits),
             "target": next(reversed(opened.explained), None),
         }
-
-    async def _frames(self, visitor: Visitor, work: Any, about: dict[str, Any]) -> AsyncIterator[bytes]:
-        try:
-            async for one in self.desk.watch(visitor, "explain", work, about=about):
-                yield one
-        except RefusedError as error:
-            yield frame("error", {"error": str(error), "status": error.status})

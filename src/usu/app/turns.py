@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 
-from usu.app.texts import say
+from usu.app.assets import say
 from usu.errors import UsuError
 
 #: Seconds that a long question works before others get their turn.
@@ -28,36 +28,32 @@ class RefusedError(UsuError):
         self.status = status
 
 
-class GoneError(UsuError):
-    """Nobody waits for the answer any more."""
-
-
-class StoppedError(UsuError):
-    """The visitor is content with what there is."""
-
-
 class Question:
     """One thing a visitor wants to know: how long it may work, whether it is still wanted."""
 
     def __init__(self, visitor: str, seconds: float, *, short: bool) -> None:
         self.visitor, self.seconds, self.short = visitor, seconds, short
-        #: Cancelled: nobody listens. Stopped: what there is will do.
-        self.cancelled = self.stopped = self.lost = False
+        #: Why nobody waits for the answer any more.
+        self.ended: RefusedError | None = None
+        #: Stopped: what there is will do. Lost: it hangs, and its turn was taken from it.
+        self.stopped = self.lost = False
         self.asked = time.monotonic()
         #: Since when it has had the turn, and how long it had it before.
         self.since: float | None = None
         self.worked = self.longest_wait = 0.0
 
-    @property
-    def overdue(self) -> bool:
-        """Does it hold the turn for longer than it may work in all?"""
-        since = self.since
-        return since is not None and self.worked + time.monotonic() - since > self.seconds
+    def expired(self) -> bool:
+        """Has it held the turn for longer than it may work in all? Then that is its end."""
+        late = self.since is not None and self.worked + time.monotonic() - self.since > self.seconds
+        if late and self.ended is None:
+            self.ended = RefusedError(say("too_long").format(seconds=f"{self.seconds:g}"), 504)
+        return late
 
-    @property
-    def too_long(self) -> RefusedError:
-        """What is said of one that is."""
-        return RefusedError(say("too_long").format(seconds=f"{self.seconds:g}"), 504)
+    def check(self) -> None:
+        """Is it still wanted, and within its time?"""
+        self.expired()
+        if self.ended is not None:
+            raise self.ended
 
 
 class Turns:
@@ -78,36 +74,24 @@ class Turns:
 
     def begin(self, question: Question) -> None:
         """Wait for the first turn."""
-        if self.lost >= HANGING:
-            raise RefusedError(say("hanging"), 503)
         if len(self._queue) >= self._most:
             raise RefusedError(say("busy"), 503)
         self._wait(question)
 
-    def pause(self, question: Question) -> None:
-        """Between two pieces of work: end if nobody listens or it took too long; let others work if it is time."""
-        self.check(question)
+    def pause(self, question: Question) -> bool:
+        """Between two pieces of work: end if nobody listens or it took too long; let others work if it is time.
+
+        Returns whether the visitor is content with what there is.
+        """
+        question.check()
         with self._changed:
             short = any(one.short for one in self._queue) and self._row < IN_A_ROW
             others = bool(self._queue)
         long_enough = question.since is not None and time.monotonic() - question.since > SLICE
-        if not short and not (others and long_enough):
-            return
-        self.end(question)
-        self._wait(question)
-
-    def check(self, question: Question) -> None:
-        """Is it still wanted, and within its time?"""
-        self.check_wanted(question)
-        if question.overdue:
-            raise question.too_long
-        if question.stopped:
-            raise StoppedError
-
-    def check_wanted(self, question: Question) -> None:
-        """Does anybody wait for it?"""
-        if question.lost or question.cancelled:
-            raise GoneError
+        if short or (others and long_enough):
+            self.end(question)
+            self._wait(question)
+        return question.stopped
 
     def end(self, question: Question) -> None:
         """Give the turn to the next."""
@@ -122,24 +106,34 @@ class Turns:
                 self._holder = None
             self._changed.notify_all()
 
-    def cancel(self, question: Question) -> None:
+    def cancel(self, question: Question, why: str = "superseded", status: int = 409) -> None:
         """Nobody listens any more; also wakes it where it waits."""
         with self._changed:
-            question.cancelled = True
+            question.ended = question.ended or RefusedError(say(why), status)
             self._changed.notify_all()
+
+    def leave_behind(self) -> None:
+        """Take the turn from one that hangs: a call of a model cannot be broken off, but nobody has to wait for it."""
+        with self._changed:
+            holder = self._holder
+            if holder is not None and holder.expired():
+                holder.lost, self._holder = True, None
+                self.lost += 1
+                self._changed.notify_all()
 
     def _wait(self, question: Question) -> None:
         came = time.monotonic()
         with self._changed:
             self._queue.append(question)
             try:
-                while not self._mine(question):
-                    self._changed.wait(1.0)
-                    if question.cancelled:
-                        raise GoneError
-                    self.leave_behind()
+                while True:
                     if self.lost >= HANGING:
                         raise RefusedError(say("hanging"), 503)
+                    if self._mine(question):
+                        break
+                    self._changed.wait(1.0)
+                    question.check()
+                    self.leave_behind()
                 self._holder = question
                 question.since = time.monotonic()
                 question.longest_wait = max(question.longest_wait, question.since - came)
@@ -149,7 +143,7 @@ class Turns:
 
     def _mine(self, question: Question) -> bool:
         """The turn is free, and nobody has more right to it: first come first served, the short ones before."""
-        if self._holder is not None or not self._queue:
+        if self._holder is not None:
             return False
         short = [one for one in self._queue if one.short]
         long = [one for one in self._queue if not one.short]
@@ -158,13 +152,3 @@ class Turns:
             return False
         self._row = self._row + 1 if urgent else 0
         return True
-
-    def leave_behind(self) -> None:
-        """Take the turn from one that hangs: a call of a model cannot be broken off, but nobody has to wait for it."""
-        with self._changed:
-            holder = self._holder
-            if holder is not None and holder.overdue and not holder.lost:
-                holder.lost = True
-                self.lost += 1
-                self._holder = None
-                self._changed.notify_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import webbrowser
 from typing import Annotated
 
 import typer
@@ -14,19 +15,13 @@ from usu.cli import run
 def app(
     model: run.Model = "efficientnet_lite0",
     weights: run.Weights = None,
-    source: Annotated[
-        str, typer.Option(help="Where coarse maps come from, as for usu explain; a .npy file for an ONNX model.")
-    ] = "gradcam",
+    source: Annotated[str, typer.Option(help="As for usu explain; a .npy file for an ONNX model.")] = "gradcam",
     engine: run.Engine = "auto",
     device: run.Device = "cpu",
     host: Annotated[str, typer.Option(help="The address to listen on; this machine alone if not given.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 takes any that is free.", min=0, max=65535)] = 7860,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="A name the page may be called by, beyond this machine. May be repeated.")
-    ] = None,
-    allow_frame: Annotated[
-        list[str] | None, typer.Option(help="An origin that may frame the page, such as a notebook's. May be repeated.")
-    ] = None,
+    allow_host: Annotated[list[str] | None, typer.Option(help="A name others call the page by; repeatable.")] = None,
+    allow_frame: Annotated[list[str] | None, typer.Option(help="An origin that may frame it; repeatable.")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
     megabytes: Annotated[int, typer.Option(help="The largest upload.", min=1)] = 20,
     megapixels: Annotated[int, typer.Option(help="The largest picture.", min=1)] = 64,
@@ -51,16 +46,8 @@ def app(
     log.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logging.getLogger("usu.app").addHandler(log)
     logging.getLogger("usu.app").setLevel(logging.INFO)
-    limits = Limits(
-        megabytes=megabytes,
-        megapixels=megapixels,
-        visitors=visitors,
-        idle=idle,
-        seconds=seconds,
-        evaluations=evaluations,
-    )
-    origin = run.source_from(source)
-    glass = glass_of(load(model, weights=weights, device=device), source=origin, engine=engine)  # type: ignore[arg-type]
+    loaded = load(model, weights=weights, device=device)
+    glass = glass_of(loaded, source=run.source_from(source), engine=engine)  # type: ignore[arg-type]
     if glass.note:
         run.note(glass.note)
 
@@ -68,10 +55,7 @@ def app(
         run.tell(f"{glass.loaded.name} is at {url}")
         sys.stdout.flush()
         if browser and sys.stdout.isatty():
-            import webbrowser
-
             webbrowser.open(url)
 
-    serve(
-        glass, host=host, port=port, limits=limits, allow_hosts=allow_host or (), frames=allow_frame or (), ready=ready
-    )
+    limits = Limits(megabytes, megapixels, visitors=visitors, idle=idle, seconds=seconds, evaluations=evaluations)
+    serve(glass, host, port, limits, allow_hosts=allow_host or (), frames=allow_frame or (), ready=ready)

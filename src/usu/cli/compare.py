@@ -28,7 +28,7 @@ def compare(
     target: Annotated[str | None, typer.Option(help="Class index or name.")] = None,
     evaluations: Annotated[int, typer.Option(help="The most evaluations of any preset, besides Grad-CAM's own.")] = 300,
     device: run.Device = "cpu",
-    out: Annotated[Path, typer.Option(help="The figure to write; .png unless the name says otherwise.")] = Path(
+    out: Annotated[Path, typer.Option(help="The figure; a PNG unless its name says otherwise.")] = Path(
         "usu-compare.png"
     ),
     quiet: run.Quiet = False,
@@ -60,6 +60,7 @@ def compare(
     # finer layers are heard in the source's own pass, as in usu explain: no preset pays for it
     source = gradcam(loaded.model, image[None], goal, layer=layer or loaded.layer, finer=True)
     coarse = source.values[0].double().cpu().numpy()
+    finer = [level[0] for level in source.finer] or None
     found = source.targets[0] if source.targets else None
     label = loaded.classes[found] if loaded.classes and found is not None else str(found)
 
@@ -67,8 +68,7 @@ def compare(
     refused: dict[str, str] = {}
 
     def add(name: str, field: NDArray, spent: str, seconds: float) -> None:
-        moved = moved_mass(field, coarse)
-        maps[name] = (field, f"moved {moved:.1%} of the mass; {spent}, {seconds:.1f} s")
+        maps[name] = (field, f"moved {moved_mass(field, coarse):.1%} of the mass; {spent}, {seconds:.1f} s")
 
     with run.bars(1, quiet=quiet) as bars:
         for upsampler in BUILT_IN:
@@ -80,21 +80,20 @@ def compare(
             bars.start(name, settings.limit)
             try:
                 result = upsample(
-                    coarse, image, loaded.model, found, preset=settings, picture=view, progress=bars.progress,
-                    finer=[level[0] for level in source.finer] or None,
+                    coarse, image, loaded.model, found, preset=settings, picture=view, finer=finer,
+                    progress=bars.progress,
                 )  # fmt: skip
             except ValueError as error:  # so few evaluations are not enough for it
                 refused[f"USU {name}"] = " ".join(str(error).split())
                 continue
             fewer = f" for {settings.parts} parts" * (settings.parts != PRESETS[name].parts)
             add(f"USU {name}", result.pixel_map, f"{result.evaluations} evaluations{fewer}", result.seconds)
-    figure, kind = io.BytesIO(), out.suffix.removeprefix(".").lower()
-    comparison(view, maps, coarse=coarse, heading=f"{run.printable(Path(picture).name)}: {label}").savefig(
-        figure, format=kind if kind in FORMATS else "png"
-    )
+    content, kind = io.BytesIO(), out.suffix.removeprefix(".").lower()
+    figure = comparison(view, maps, coarse=coarse, heading=f"{run.printable(Path(picture).name)}: {label}")
+    figure.savefig(content, format=kind if kind in FORMATS else "png")
     out.parent.mkdir(parents=True, exist_ok=True)
-    written(out, figure.getvalue())
-    for name, remark in [*((name, remark) for name, (_, remark) in maps.items()), *refused.items()]:
+    written(out, content.getvalue())
+    for name, remark in ({name: remark for name, (_, remark) in maps.items()} | refused).items():
         run.tell(f"{name:<20}{remark}")
     run.tell(f"-> {out}")
 

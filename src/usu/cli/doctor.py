@@ -30,25 +30,6 @@ EXTRAS = {
 }
 REQUIRED = ("torch", "numpy", "scipy", "scikit-image", "Pillow", "typer", "rich")
 
-
-def doctor(as_json: run.Json = False) -> None:
-    """Show the environment: versions, devices, extras, and whether the embedded network runs."""
-    found = examination()
-    if as_json:
-        typer.echo(json.dumps(found, indent=1))
-        return
-    rows = [("usu-xai", found["usu-xai"]), ("python", found["python"])]
-    rows += [(name, version or "MISSING") for name, version in found["required"].items()]
-    rows += [(f"device {name}", state) for name, state in found["devices"].items()]
-    for name, extra in found["extras"].items():
-        missing = f"not installed; for {extra['for']}: pip install 'usu-xai[{name}]'"
-        rows.append((f"extra {name}", extra["version"] or missing))
-    rows += [(name, found[name]) for name in ("torchvision", "embedded network")]
-    width = max(len(name) for name, _ in rows)
-    for name, state in rows:
-        run.tell(f"{name:<{width}}  {state}")
-
-
 #: What only a running torch can tell, asked of another process: a torch that is broken is a line of the report.
 _PROBE = """
 import json, os, sys
@@ -77,14 +58,14 @@ print(json.dumps(found))
 """
 
 
-def examination() -> dict[str, Any]:
-    """Everything ``usu doctor`` says, as plain values."""
+def doctor(as_json: run.Json = False) -> None:
+    """Show the environment: versions, devices, extras, and whether the embedded network runs."""
     told = _told()
-    version, broken = _version("torchvision"), told["torchvision"]
-    torchvision = version or "not installed; only needed for torchvision and timm models"
-    if broken is not None:
-        torchvision = f"{version}, BROKEN beside this torch ({broken}). Install the build that matches torch."
-    return {
+    torchvision = _version("torchvision") or "not installed; only needed for torchvision and timm models"
+    if told["torchvision"] is not None:
+        why = told["torchvision"]
+        torchvision += f", BROKEN beside this torch ({why}). Install the build that matches torch."
+    found: dict[str, Any] = {
         "usu-xai": _version("usu-xai"),
         "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
         "required": {name: _version(name) for name in REQUIRED},
@@ -93,6 +74,19 @@ def examination() -> dict[str, Any]:
         "torchvision": torchvision,
         "embedded network": told["embedded network"],
     }
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    rows = {name: found[name] for name in ("usu-xai", "python")}
+    rows |= {name: version or "MISSING" for name, version in found["required"].items()}
+    rows |= {f"device {name}": state for name, state in found["devices"].items()}
+    for name, extra in found["extras"].items():
+        missing = f"not installed; for {extra['for']}: pip install 'usu-xai[{name}]'"
+        rows[f"extra {name}"] = extra["version"] or missing
+    rows |= {name: found[name] for name in ("torchvision", "embedded network")}
+    width = max(map(len, rows))
+    for name, state in rows.items():
+        run.tell(f"{name:<{width}}  {state}")
 
 
 def _told() -> dict[str, Any]:

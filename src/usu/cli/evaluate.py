@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,25 +16,14 @@ if TYPE_CHECKING:
     from usu.bench import Store
     from usu.bench.engines import Engine
     from usu.bench.plan import Plan
-
-#: First words that are no pictures.
-_WORDS = ("status", "report", "check")
+    from usu.bench.sample import PictureFile
 
 
 def evaluate(
-    what: Annotated[
-        list[str],
-        typer.Argument(
-            help="Pictures, folders or globs; or a plan (.toml); or status RUN, report RUN, check RUN.",
-            metavar="PICTURES... | PLAN.toml | status RUN | report RUN | check RUN",
-        ),
-    ],
+    what: Annotated[list[str], typer.Argument(metavar="PICTURES... | PLAN.toml | status RUN | report RUN | check RUN")],
     model: run.Model = "efficientnet_lite0",
     weights: run.Weights = None,
-    forward: Annotated[
-        str | None,
-        typer.Option(help="The same model as .onnx for all passes but the source's; or auto: exported where possible."),
-    ] = None,
+    forward: Annotated[str | None, typer.Option(help="The same model as .onnx, or auto; not for sources.")] = None,
     layer: Annotated[str | None, typer.Option(help="Where the source looks.")] = None,
     source: Annotated[
         str, typer.Option(help="gradcam, hirescam, layercam, pytorch_grad_cam:NAME, FILE.py:FUNCTION; commas between.")
@@ -39,26 +31,17 @@ def evaluate(
     upsamplers: Annotated[
         str, typer.Option(help="Names with commas between; plain, presets, controls, crossed and all stand for many.")
     ] = "plain,presets",
-    metrics: Annotated[
-        str | None, typer.Option(help="Names with commas between, or all; the protocol's main ones if not given.")
-    ] = None,
+    metrics: Annotated[str | None, typer.Option(help="Names with commas between, or all; else the main ones.")] = None,
     evaluations: Annotated[int, typer.Option(help="What each upsampler may spend that asks the model.")] = 300,
-    truth: Annotated[
-        Path | None, typer.Option(help="A folder of outlines, bright inside the object, named like the pictures.")
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(help="The upsampler that the report compares the others with; bilinear if not said."),
-    ] = None,
+    truth: Annotated[Path | None, typer.Option(help="A folder of outlines, bright inside, named as pictures.")] = None,
+    against: Annotated[str | None, typer.Option(help="What others are compared with; bilinear if not said.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only so many pictures, spread evenly over the folder.")] = None,
     only: Annotated[str | None, typer.Option(help="Only these models of a plan, commas between.")] = None,
     part: Annotated[str, typer.Option(help="2/3: the second of three parts of the pictures.")] = "1/1",
     engine: Annotated[str, typer.Option(help="local or ray.")] = "local",
     workers: Annotated[int | None, typer.Option(help="Processes at work, one thread each; 1 if not said.")] = None,
     address: Annotated[str | None, typer.Option(help="A Ray cluster: auto or HOST:PORT.")] = None,
-    patience: Annotated[
-        float | None, typer.Option(help="Seconds after which a silent worker is replaced; never if not said.")
-    ] = None,
+    patience: Annotated[float | None, typer.Option(help="Seconds until a silent worker is replaced.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, after a short probe.")] = False,
     seed: Annotated[int, typer.Option(help="Of everything random but the noise fill.")] = 0,
     device: run.Device = "cpu",
@@ -67,34 +50,84 @@ def evaluate(
 ) -> None:
     """Measure upsamplers on your pictures and your models, with controls and statistics.
 
-    Every unit (a picture under a model) is kept as soon as it is known: run the same command again and it goes on
-    where it was. ``usu evaluate status RUN`` says how far a run is, ``report RUN`` writes its report anew, ``check
-    RUN`` verifies every row.
+    PICTURES are files, folders or globs. Every unit (a picture under a model) is kept as soon as it is known: run the
+    same command again and it goes on where it was. ``usu evaluate status RUN`` says how far a run is, ``report RUN``
+    writes its report anew, ``check RUN`` verifies every row.
     """
     run.load_torch()
-    if what[0] in _WORDS and len(what) == 2:
+    if what[0] in ("status", "report", "check") and len(what) == 2:
         _look(what[0], Path(what[1]), against)
         return
-    from usu.bench.plan import narrowed, read_plan
+    from usu.bench import contenders
+    from usu.bench.evaluate import asked_metrics, checked, network_of, source_named
+    from usu.bench.plan import Plan, narrowed, read_plan, short
+    from usu.bench.units import Grid
+    from usu.models import load
+    from usu.models.files import onnx_model
 
     run.need("pyarrow", "bench", "The table in Parquet")
     run.need("matplotlib", "plot", "The figures of the report")
     if len(what) == 1 and what[0].endswith(".toml"):
         plan = read_plan(what[0])
-    else:
-        plan = _typed(
-            what, (model, weights, device), forward, layer, source, upsamplers, metrics, evaluations, truth, limit, seed
+    else:  # options as a plan of one dataset and one model, which have no names
+        loaded = load(model, weights=weights, device=device)
+        passes = onnx_model(forward) if forward is not None and forward.endswith(".onnx") else forward
+        sources = source.split(",")
+        grid = Grid(
+            {"": _pictures(what, truth, limit)},
+            {"": network_of(loaded, passes, layer)},
+            {short(one) if len(sources) > 1 else "": source_named(one) for one in sources},
+            tuple(contenders(upsamplers.split(","), evaluations=evaluations, seed=seed)),
+            tuple(asked_metrics(None if metrics is None else metrics.split(","))),
+            seed,
         )
-        limit = None
+        plan, limit = Plan("usu evaluate", checked(grid)), None
     names = [rival.name for rival in plan.grid.rivals]
     if against is not None and against not in names:
         raise ValueError(f"`--against` must be one of the upsamplers; got {against!r}. Choose from {', '.join(names)}.")
     grid = narrowed(plan.grid, limit=limit, part=_part(part), models=only.split(",") if only else ())
-    plan = type(plan)(plan.title, grid, against or plan.against)
+    plan = Plan(plan.title, grid, against or plan.against)
     if dry_run:
         _foretell(plan, workers or 1)
         return
     _run(plan, out, _engine(engine, workers, address, patience), quiet=quiet)
+
+
+def _pictures(what: list[str], truth: Path | None, limit: int | None) -> list[PictureFile]:
+    from usu.bench.datasets import names_of, outlines, spread
+    from usu.bench.sample import PictureFile
+    from usu.models.pictures import find
+
+    found = spread(find(what), limit)
+    names, stems = names_of(found), [path.stem for path in found]
+    drawn = {} if truth is None else outlines(truth, stems)
+    if truth is not None and drawn.keys().isdisjoint(stems):
+        raise ValueError(
+            f"`--truth` must hold a file named like a picture; got {truth}, where none is. {names[0]}.png would be one."
+        )
+    return [PictureFile(name, path, truth=drawn.get(path.stem)) for name, path in zip(names, found, strict=True)]
+
+
+def _part(part: str) -> tuple[int, int]:
+    first, slash, many = part.partition("/")
+    if not (slash and first.isdigit() and many.isdigit() and 1 <= int(first) <= int(many)):
+        raise ValueError(f"`--part` must be like 2/3, counted from 1; got {part!r}. 1/1 is everything.")
+    return int(first), int(many)
+
+
+def _engine(name: str, workers: int | None, address: str | None, patience: float | None) -> Engine:
+    from usu import _checks as check
+    from usu.bench import Local, Ray
+
+    check.choice("--engine", name, ("local", "ray"))
+    if workers is not None:
+        check.whole_number("--workers", workers, least=1)
+    if name == "ray":
+        run.need("ray", "ray", "The engine ray")
+        return Ray(address, workers, patience)
+    if address is not None:
+        raise ValueError(f"`--address` must go with --engine ray; got {address!r} for {name}.")
+    return Local(workers or 1, patience)
 
 
 def _run(plan: Plan, out: Path, engine: Engine, *, quiet: bool) -> None:
@@ -120,104 +153,38 @@ def _run(plan: Plan, out: Path, engine: Engine, *, quiet: bool) -> None:
         raise typer.Exit(1)
 
 
-def _engine(name: str, workers: int | None, address: str | None, patience: float | None) -> Engine:
-    from usu import _checks as check
-    from usu.bench import Local, Ray
-
-    check.choice("--engine", name, ("local", "ray"))
-    if workers is not None:
-        check.whole_number("--workers", workers, least=1)
-    if name == "ray":
-        run.need("ray", "ray", "The engine ray")
-        return Ray(address, workers, patience)
-    if address is not None:
-        raise ValueError(f"`--address` must go with --engine ray; got {address!r} for {name}.")
-    return Local(workers or 1, patience)
-
-
-def _typed(
-    pictures: list[str], named: tuple[str, str | None, str], forward: str | None, layer: str | None, source: str,
-    upsamplers: str, metrics: str | None, evaluations: int, truth: Path | None, limit: int | None, seed: int,
-) -> Plan:  # fmt: skip
-    """Options as a plan of one dataset and one model, which have no names."""
-    from usu.bench import contenders
-    from usu.bench.datasets import names_of, outlines, spread
-    from usu.bench.evaluate import asked_metrics, checked, network_of, source_named
-    from usu.bench.plan import Plan, short
-    from usu.bench.sample import PictureFile
-    from usu.bench.units import Grid
-    from usu.models import load
-    from usu.models.files import onnx_model
-    from usu.models.pictures import find
-
-    loaded = load(named[0], weights=named[1], device=named[2])
-    found = spread(find(pictures), limit)
-    drawn = {} if truth is None else outlines(truth, [path.stem for path in found])
-    names = names_of(found)
-    files = [PictureFile(name, path, None, drawn.get(path.stem)) for name, path in zip(names, found, strict=True)]
-    if truth is not None and not any(file.has_truth for file in files):
-        raise ValueError(
-            f"`--truth` must hold a file named like a picture; got {truth}, where none is. {names[0]}.png would be one."
-        )
-    passes = onnx_model(forward) if forward is not None and forward.endswith(".onnx") else forward
-    sources = source.split(",")
-    grid = Grid(
-        {"": files},
-        {"": network_of(loaded, passes, layer)},
-        {short(one) if len(sources) > 1 else "": source_named(one) for one in sources},
-        tuple(contenders(upsamplers.split(","), evaluations=evaluations, seed=seed)),
-        tuple(asked_metrics(None if metrics is None else metrics.split(","))),
-        seed,
-    )
-    return Plan("usu evaluate", checked(grid))
-
-
-def _part(part: str) -> tuple[int, int]:
-    first, slash, many = part.partition("/")
-    if not (slash and first.isdigit() and many.isdigit() and 1 <= int(first) <= int(many)):
-        raise ValueError(f"`--part` must be like 2/3, counted from 1; got {part!r}. 1/1 is everything.")
-    return int(first), int(many)
-
-
 def _look(word: str, folder: Path, against: str | None) -> None:
     """What is in a folder, without computing anything."""
     from usu.bench import Store
     from usu.bench.report import status, write_report
 
     with Store(folder) as store:
-        if word == "check":
-            problems = store.problems()
-            for text in problems:
-                run.note(text)
-            run.tell(f"{store.count()} rows, {len(problems)} problems" if not problems else f"{len(problems)} problems")
-            raise typer.Exit(1 if problems else 0)
-        if word == "status":
-            for line in status(store):
-                run.tell(line)
+        if word != "check":
+            found = status(store) if word == "status" else write_report(store, folder, against=against)
+            for line in found:
+                run.tell(str(line))
             return
-        for path in write_report(store, folder, against=against):
-            run.tell(str(path))
+        problems = store.problems()
+        for text in problems:
+            run.note(text)
+        run.tell(f"{len(problems)} problems" if problems else f"{store.count()} rows, 0 problems")
+        raise typer.Exit(1 if problems else 0)
 
 
 def _foretell(plan: Plan, workers: int) -> None:
     from usu.bench.plan import evaluations_of, probe
 
-    units: dict[str, int] = {}
-    for unit in plan.grid.units():
-        units[unit.model] = units.get(unit.model, 0) + 1
-    rows = sum(len(unit.todo) for unit in plan.grid.units())
-    run.tell(f"{sum(units.values())} units, {rows} rows, at most {evaluations_of(plan.grid)} evaluations")
+    units = list(plan.grid.units())
+    rows = sum(len(unit.todo) for unit in units)
+    run.tell(f"{len(units)} units, {rows} rows, at most {evaluations_of(plan.grid)} evaluations")
     seconds = probe(plan.grid)
-    for name, count in units.items():
+    for name, count in Counter(unit.model for unit in units).items():
         told = f"{name or 'the model'}: {count} units, at most {seconds[name]:.1f} s each by a probe of one picture"
         run.tell(f"{told}, {count * seconds[name] / 60 / workers:.0f} minutes with {workers} workers")
 
 
 def _tell_failures(store: Store, out: Path) -> bool:
     """What failed: every one in a file, and one line for those that failed alike."""
-    import csv
-    import io
-
     from usu.bench.table import cell_text
     from usu.results import written
 
@@ -225,10 +192,10 @@ def _tell_failures(store: Store, out: Path) -> bool:
     if not failures:
         path.unlink(missing_ok=True)
         return False
-    alike: dict[str, list[str]] = {}
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("what", "why", "traceback"))
+    alike: dict[str, list[str]] = {}
     for failure in failures:
         writer.writerow([cell_text(one) for one in (failure.name, failure.sentence, failure.traceback)])
         alike.setdefault(failure.sentence, []).append(failure.name)

@@ -6,6 +6,7 @@ import http.client
 import io
 import json
 import math
+import signal
 import struct
 import threading
 import time
@@ -137,16 +138,15 @@ def served(
 ) -> Iterator[tuple[int, Any]]:
     """The port, and the application."""
     sock = listening("127.0.0.1", 0)
-    server, closing, port = _server(what or glass(), limits or Limits(evaluations=48), door or Door(), sock)
+    started = threading.Event()
+    server = _server(what or glass(), limits or Limits(evaluations=48), door or Door(), sock, started.set)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.01)
+    assert started.wait(30)
     try:
-        yield port, server.config.app
+        yield sock.getsockname()[1], server.config.app
     finally:
-        closing()
-        server.should_exit = True
+        server.handle_exit(signal.SIGTERM, None)
         thread.join(20)
         sock.close()
 

@@ -180,6 +180,7 @@ def test_another_visitors_picture_is_not_there(port: int, client: Client) -> Non
         b"\xff", b"[]", b'{"target": "0"}', b'{"target": 99999999999999999999}', b'{"target": -1}', b'{"target": true}',
         b'{"target": 0, "temperature": 1e999}', b'{"target": 0, "temperature": "hot"}', b'{"target": 0, "way": "evil"}',
         b'{"target": 0, "evaluations": 100000}', b"[" * 50_000, b'{"target": 0, "depth": 9}',
+        b'{"target": 0, "temperature": 1' + b"0" * 400 + b"}",
     ],
 )  # fmt: skip
 def test_nonsense_is_refused(client: Client, body: bytes) -> None:
@@ -322,7 +323,7 @@ def test_what_browsers_are_told(client: Client) -> None:
 
 
 def test_the_page_loads_nothing_from_elsewhere() -> None:
-    from usu.app.texts import files
+    from usu.app.assets import files
 
     # a namespace is a name, not a place
     pages = {name: data.replace(b"http://www.w3.org/2000/svg", b"") for name, data in files().items()}

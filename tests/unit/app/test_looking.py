@@ -17,10 +17,9 @@ import usu
 from tests.unit.app.served import Client, glass, picture, read_frame, served
 from usu.app import export
 from usu.app.looking import Explained, Glass, Opened, field_now, probabilities
-from usu.app.turns import Question, RefusedError, StoppedError
-from usu.app.views import WAYS, Look, desiderata, masses
+from usu.app.turns import Question, RefusedError
+from usu.app.views import WAYS, Look, desiderata, frame, masses
 from usu.app.visitors import Limits, Visitors
-from usu.app.wire import frame
 from usu.auditor import TOLERANCE
 from usu.models.pictures import decode
 from usu.pipeline import scores_of
@@ -28,18 +27,18 @@ from usu.pipeline import scores_of
 SETTINGS = replace(usu.PRESETS["soft"], ceiling=160)
 
 
-def nothing() -> None:
-    pass
+def further() -> bool:
+    return False
 
 
 def opened(what: Glass | None = None) -> tuple[Glass, Opened]:
     found = what or glass()
-    return found, found.opened(decode(picture()), nothing)
+    return found, found.opened(decode(picture()))
 
 
 def sharpened(settings: usu.Settings = SETTINGS) -> tuple[Glass, Opened, Explained, list[Explained]]:
     seen, (asked, one) = list[Explained](), opened()
-    known = asked.sharpened(one, asked.begun(one, 2), settings, nothing, seen.append)
+    known = asked.sharpened(one, asked.begun(one, 2), settings, further, seen.append)
     return asked, one, known, seen
 
 
@@ -54,8 +53,7 @@ def test_the_map_is_that_of_explain() -> None:
         asked.loaded.model, one.image, 2, preset=replace(SETTINGS, evaluations=known.evaluations), picture=one.view
     )
     assert near(Look("usu", "soft", SETTINGS.temperature).of(known), result.pixel_map)
-    assert known.certainty is not None
-    assert known.certainty.stability == pytest.approx(result.upsampled.stability, abs=0.02)
+    assert known.stability == pytest.approx(result.upsampled.stability, abs=0.02)
     assert [look.evaluations for look in seen][:3] == [24, 48, 60]
     assert one.passes.count == known.evaluations + 1
 
@@ -73,7 +71,7 @@ def test_another_class_is_served_by_the_same_passes() -> None:
     asked, one, known, _ = sharpened()
     before = one.passes.count
     other = asked.sharpened(
-        one, asked.begun(one, 4), replace(SETTINGS, evaluations=one.sampled), nothing, lambda look: None
+        one, asked.begun(one, 4), replace(SETTINGS, evaluations=one.sampled), further, lambda look: None
     )
     assert one.passes.count == before
     assert other.evaluations == known.evaluations
@@ -83,12 +81,10 @@ def test_another_class_is_served_by_the_same_passes() -> None:
 def test_stop_makes_an_answer_of_what_there_is() -> None:
     asked, one = opened()
 
-    def between() -> None:
-        if one.passes.count > 60:
-            raise StoppedError
-
-    known = asked.sharpened(one, asked.begun(one, 2), SETTINGS, between, lambda look: None)
+    known = asked.sharpened(one, asked.begun(one, 2), SETTINGS, lambda: one.passes.count > 60, lambda look: None)
     assert known.finished
+    assert known.scored is not None
+    assert known.scored.stop_reason is usu.refine.StopReason.STOPPED
     assert known.evaluations == 60  # a chunk of pictures this small
     assert one.passes.count == 61
     result = usu.explain(
@@ -112,7 +108,7 @@ def test_every_way_keeps_what_it_promises(way: str) -> None:
     _, _, known, _ = sharpened(replace(SETTINGS, ceiling=48))
     view = Look(way)
     turns = []
-    found = desiderata(known, view, lambda: turns.append(1))
+    found = desiderata(known, view, lambda: bool(turns.append(1)))
     assert turns, "others may go between two maps"
     assert set(found) == {"D1", "mass", "D2", "D3", "D4"}
     broken = [name for name in view.promised if name in found and found[name] > TOLERANCE[name]]  # type: ignore[index]
@@ -122,7 +118,7 @@ def test_every_way_keeps_what_it_promises(way: str) -> None:
 def test_without_everything_the_model_sees_the_fill() -> None:
     asked, one = opened()
     keep = torch.zeros(one.image.shape[-2:], dtype=torch.bool)
-    logits, view = asked.without(one, keep, nothing)
+    logits, view = asked.without(one, keep)
     with torch.no_grad():
         wanted = asked.loaded.model(usu.fills.filled(one.image, "blur")[None])[0]
     assert torch.allclose(logits, wanted, atol=1e-6)

@@ -12,7 +12,8 @@ import pytest
 
 from tests.unit.app.served import Client, loaded, picture
 from usu.app import show
-from usu.app.serve import address, door_of, glass_of, listening
+from usu.app.guard import address, door_of
+from usu.app.serve import glass_of, listening
 from usu.errors import UsuError
 from usu.models import Loaded
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.app.served import until
 from usu.app import turns as module
-from usu.app.turns import GoneError, Question, RefusedError, Turns
+from usu.app.turns import Question, RefusedError, Turns
 
 
 def question(name: str, *, short: bool = False, seconds: float = 60) -> Question:
@@ -79,15 +79,15 @@ def test_who_leaves_while_waiting_leaves_the_queue() -> None:
     def wait() -> None:
         try:
             turns.begin(waiting)
-        except GoneError:
-            told.append("gone")
+        except RefusedError as error:
+            told.append(str(error))
 
     thread = threading.Thread(target=wait)
     thread.start()
     until(lambda: turns.waiting == 1)
     turns.cancel(waiting)
     thread.join(10)
-    assert told == ["gone"]
+    assert told == ["This question was replaced by a newer one."]
     assert turns.waiting == 0
 
 
@@ -98,7 +98,7 @@ def test_one_that_hangs_loses_its_turn_and_may_come_back() -> None:
     turns.begin(other)  # waits no longer than it takes to notice
     assert hanging.lost
     assert turns.lost == 1
-    with pytest.raises(GoneError):
+    with pytest.raises(RefusedError, match="longer than 0"):
         turns.pause(hanging)
     turns.end(hanging)
     assert turns.lost == 0
