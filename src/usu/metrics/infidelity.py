@@ -17,8 +17,7 @@ from usu.forward import Model
 from usu.forward.calls import Link, Target
 from usu.forward.fills import Fill, filled
 from usu.metrics import quantus_compat
-from usu.metrics.maps import checked_map
-from usu.metrics.passes import Measured, aimed, one_target
+from usu.metrics.maps import Measured, aimed, checked_map, map_of_image, one_target
 from usu.types import Array
 
 #: Sides of the blocks, as shares of the image's shorter side.
@@ -124,13 +123,13 @@ def block_changes(
     fill: Fill = "mean", link: Link = "logit", generator: torch.Generator | int = 0,
 ) -> BlockChanges:  # fmt: skip
     """Ask the model about random blocks, once for all maps of an image; settings and cost as in `infidelity`."""
-    asked, image, spent = aimed(model, target, image, link)
+    asked, image = aimed(model, target, image, link)
     size = int(image.shape[-2]), int(image.shape[-1])
     drawn = random_blocks(size, blocks, sides=sides, generator=check.generator("generator", generator))
     hidden = filled(image, fill)
     whole = one_target(asked.evaluate(image, 1, lambda _: image[None]))
     values = asked.evaluate(image, blocks, lambda rows: drawn.hidden(image, hidden, rows))
-    return BlockChanges(drawn, whole - one_target(values), size, 1 + blocks + spent)
+    return BlockChanges(drawn, whole - one_target(values), size, asked.meter.spent)
 
 
 def infidelity_of(pixel_map: Array, changes: BlockChanges, *, scaling: Literal["optimal", "raw"] = "optimal") -> float:
@@ -142,7 +141,7 @@ def infidelity_of(pixel_map: Array, changes: BlockChanges, *, scaling: Literal["
     2.0
     """
     check.choice("scaling", scaling, ("optimal", "raw"))
-    field, v = checked_map(pixel_map, changes.size), changes.values
+    field, v = map_of_image(pixel_map, changes.size), changes.values
     if scaling == "raw":
         return float((changes.blocks.sums(field) - v).square().mean())
     # in units of the largest value, so that no square overflows or vanishes

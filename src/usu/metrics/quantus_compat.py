@@ -39,8 +39,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Model
 from usu.forward.calls import Link, Target
-from usu.metrics.maps import checked_map
-from usu.metrics.passes import Measured, aimed, one_target, walk
+from usu.metrics.maps import Measured, aimed, map_of_image, one_target, walk
 from usu.types import Array, NDArray
 
 #: Quantus' names of fills, beside "mean" and numbers.
@@ -103,7 +102,7 @@ class PatchChanges:
 
     def pairs(self, pixel_map: Array) -> list[tuple[Tensor, Tensor]]:
         """Per size u and v, (n,) each: u_k = Σ of map · taken over the first k patches."""
-        field = checked_map(pixel_map, tuple(self.taken[0].shape))
+        field = map_of_image(pixel_map, tuple(self.taken[0].shape))
         each = zip(self.sizes, self.taken, self.values, strict=True)
         return [(_patches(field * taken, side).sum(1).cumsum(0), values) for side, taken, values in each]
 
@@ -113,7 +112,7 @@ def patch_changes(
     link: Link = "logit",
 ) -> PatchChanges:  # fmt: skip
     """Ask the model Quantus' questions, once for all maps of an image; 1 + Σ_p H·W / p² evaluations."""
-    asked, image, spent = aimed(model, target, image, link)
+    asked, image = aimed(model, target, image, link)
     height, width = int(image.shape[-2]), int(image.shape[-1])
     if not patch_sizes:
         raise ValueError("`patch_sizes` must name at least one size; got none.")
@@ -137,7 +136,7 @@ def patch_changes(
         filled = hidden.to(image).expand_as(image).contiguous()
         values.append(whole - walk(asked, image, filled, order.flatten(), counts))
         taken.append((pixels - hidden).sum(0))
-    return PatchChanges(tuple(patch_sizes), tuple(taken), tuple(values), 1 + sum(map(len, values)) + spent)
+    return PatchChanges(tuple(patch_sizes), tuple(taken), tuple(values), asked.meter.spent)
 
 
 def infidelity(pixel_map: Array, changes: PatchChanges) -> Measured:

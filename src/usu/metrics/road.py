@@ -17,8 +17,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Model
 from usu.forward.calls import Link, Target
-from usu.metrics.maps import ranking
-from usu.metrics.passes import Measured, one_target, prepared
+from usu.metrics.maps import Measured, one_target, prepared, ranking
 from usu.types import Array, ArrayT, NDArray
 
 #: Stop when the next correction is smaller than this share of the channel's range.
@@ -47,7 +46,7 @@ def road(
     0.5
     """
     check.choice("order", order, ("both", "most", "least"))
-    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    field, asked, image = prepared(pixel_map, image, model, target, link)
     drawn = check.generator("generator", generator)
     most_first = ranking(field, drawn)
     pixels = len(most_first)
@@ -76,7 +75,7 @@ def road(
     curve = one_target(asked.evaluate(image, len(removed), build)).reshape(len(walks), -1)
     means = curve.mean(1).tolist()
     value = (means[1] - means[0]) / 2 if order == "both" else means[0]
-    return Measured(value, len(removed) + spent, (curve if order == "both" else curve[0]).numpy())
+    return Measured(value, asked.meter.spent, (curve if order == "both" else curve[0]).numpy())
 
 
 def noisy_linear(image: ArrayT, keep: Array, *, noise: float = 0.01, generator: torch.Generator | int = 0) -> ArrayT:
@@ -104,7 +103,7 @@ def noisy_linear(image: ArrayT, keep: Array, *, noise: float = 0.01, generator: 
     if known.dtype != torch.bool or known.shape != given.shape[-2:]:
         size = " x ".join(map(str, given.shape[-2:]))
         raise ValueError(f"`keep` must hold one boolean per pixel ({size}); got {check.shape(known)} of {known.dtype}.")
-    if not bool(known.any()):
+    if not known.any():
         raise ValueError("`keep` must keep at least one pixel; got none.")
     check.real_number("noise", noise, least=0)
 
@@ -127,8 +126,7 @@ def _harmonic(pixels: NDArray, missing: NDArray) -> NDArray:
     span = pixels.max((1, 2), keepdims=True, where=known, initial=-np.inf) - low
     span[span == 0] = 1
     grids = _grids(known, len(pixels))
-    fine, r, z = grids[0], grids[0].r, grids[0].z
-    x = np.zeros_like(r)
+    fine, r, z, x = grids[0], grids[0].r, grids[0].z, np.zeros_like(grids[0].r)
     x[fine.image] = _first_guess(((pixels - low) / span).astype(np.float32, copy=False), known)
     np.negative(fine.laplacian(x), out=r)
     _precondition(grids)
@@ -165,10 +163,11 @@ class _Grid:
         padded = height + height % 2 + 2, width + width % 2 + 2
         #: Where the image is in a field.
         self.image = ..., slice(1, 1 + height), slice(1, 1 + width)
+        room: list[NDArray] = [np.zeros((channels, *padded), np.float32) for _ in range(4)]
         #: Given r, `_precondition` makes z.
-        self.r, self.z, *self._scratch = np.zeros((4, channels, *padded), np.float32)
+        self.r, self.z, *self._scratch = room
         #: 1 where a pixel is missing; the other three are zero elsewhere.
-        self.missing, image, whole = np.zeros((3, *padded), np.float32)
+        self.missing, image, whole = (np.zeros(padded, np.float32) for _ in range(3))
         self.missing[self.image], image[self.image], whole[1:-1, 1:-1] = ~known, 1, 1
         #: The sum of the weights inside the image.
         self.weight = self.missing * self.spread(image)[0]
@@ -192,12 +191,14 @@ class _Grid:
         """12 x_i - Σ 2 x_j - Σ x_j at missing pixels, 0 elsewhere; in scratch memory."""
         around = self.spread(field)
         around *= self.missing
-        return np.subtract(np.multiply(self.weight, field, out=self._scratch[0]), around, out=around)
+        np.subtract(np.multiply(self.weight, field, out=self._scratch[0]), around, out=around)
+        return around
 
     def residual(self) -> NDArray:
         """r - A z, in scratch memory."""
         done = self.laplacian(self.z)
-        return np.subtract(self.r, done, out=done)
+        np.subtract(self.r, done, out=done)
+        return done
 
     def restrict(self, coarser: _Grid) -> None:
         """What is left becomes the coarser grid's r: the transpose of `prolong`."""
