@@ -178,14 +178,14 @@ class _Grid:
 
     def spread(self, field: NDArray) -> NDArray:
         """The weighted sum around every pixel, in scratch memory; the margin holds nothing of meaning."""
-        shape, width = self.r.shape, self.r.shape[2]
-        flat, one, two = (some.reshape(-1, shape[1] * width) for some in (field, *self._scratch))
+        _, height, width = self.r.shape
+        flat, one, two = (some.reshape(-1, height * width) for some in (field, *self._scratch))
         # rows of pixels one after the other: one long sum is faster than one for each row
         np.add(flat[:, width:], flat[:, :-width], out=one[:, width:])
         np.add(one[:, 2 * width :], one[:, width:-width], out=two[:, 2 * width :])
         np.add(two[:, 2 * width + 1 :], two[:, 2 * width : -1], out=one[:, 2 * width + 1 :])
         np.add(one[:, 2 * width + 2 :], one[:, 2 * width + 1 : -1], out=two[:, width + 1 : -width - 1])
-        return two.reshape(shape)
+        return self._scratch[1]
 
     def laplacian(self, field: NDArray) -> NDArray:
         """12 x_i - Σ 2 x_j - Σ x_j at missing pixels, 0 elsewhere; in scratch memory."""
@@ -209,7 +209,8 @@ class _Grid:
 
     def prolong(self, coarser: _Grid) -> None:
         """The coarser grid's z is added to ours: every value to its 2 x 2 pixels, smoothed, which is bilinear."""
-        field = np.zeros_like(self.z)
+        field = self._scratch[1]
+        field[...] = 0
         field[:, 1:-1, 1:-1] = coarser.z[coarser.image].repeat(2, axis=1).repeat(2, axis=2)
         around = self.spread(field)
         around *= self.blend
