@@ -17,7 +17,7 @@ from usu.forward import Model
 from usu.forward.calls import Link, Target
 from usu.forward.fills import Fill, filled
 from usu.metrics import quantus_compat
-from usu.metrics.maps import Measured, aimed, checked_map, map_of_image, one_target
+from usu.metrics.maps import Measured, aimed, checked_map, one_target
 from usu.types import Array
 
 #: Sides of the blocks, as shares of the image's shorter side.
@@ -56,10 +56,8 @@ def infidelity(
         how = "black" if fill is None else fill
         patches = quantus_compat.patch_changes(image, model, target, patch_sizes=patch_sizes, fill=how, link=link)
         return quantus_compat.infidelity(pixel_map, patches)
-    changes = block_changes(
-        image, model, target, blocks=blocks, sides=sides, fill="mean" if fill is None else cast(Fill, fill), link=link,
-        generator=generator,
-    )  # fmt: skip
+    ours = cast(Fill, "mean" if fill is None else fill)
+    changes = block_changes(image, model, target, blocks=blocks, sides=sides, fill=ours, link=link, generator=generator)
     value = infidelity_of(pixel_map, changes, scaling=scaling or "optimal")
     u = changes.blocks.sums(checked_map(pixel_map))
     return Measured(value, changes.evaluations, torch.stack([u, changes.values], 1).numpy())
@@ -94,11 +92,8 @@ def random_blocks(
 ) -> Blocks:
     """``count`` blocks inside an image of ``size`` (H, W): each side equally often, positions uniform."""
     check.whole_number("blocks", count, least=1)
-    if not sides:
-        raise ValueError("`sides` must name at least one size; got none.")
-    for share in sides:
-        if not check.real_number("sides", share, most=1, least=0) > 0:
-            raise ValueError(f"`sides` must be above 0; got {share}.")
+    if not sides or not min(check.real_number("sides", share, most=1, least=0) for share in sides) > 0:
+        raise ValueError(f"`sides` must be at least one number above 0; got {tuple(sides)}.")
     lengths = torch.tensor([max(1, round(share * min(size))) for share in sides])
     side = lengths.repeat(-(-count // len(lengths)))[:count]
     u = torch.rand(2, count, dtype=torch.float64, generator=generator, device=generator.device).cpu()
@@ -141,7 +136,7 @@ def infidelity_of(pixel_map: Array, changes: BlockChanges, *, scaling: Literal["
     2.0
     """
     check.choice("scaling", scaling, ("optimal", "raw"))
-    field, v = map_of_image(pixel_map, changes.size), changes.values
+    field, v = checked_map(pixel_map, changes.size), changes.values
     if scaling == "raw":
         return float((changes.blocks.sums(field) - v).square().mean())
     # in units of the largest value, so that no square overflows or vanishes

@@ -39,18 +39,13 @@ def same_size(name: str, given: Tensor, size: tuple[int, ...], like: str) -> Ten
     return given
 
 
-def checked_map(pixel_map: Array) -> Tensor:
-    """One map (H, W) in float64 on the CPU, finite."""
+def checked_map(pixel_map: Array, size: tuple[int, ...] | None = None) -> Tensor:
+    """One map (H, W) in float64 on the CPU, finite, as large as the image."""
     field = check.as_tensor("pixel_map", pixel_map).detach().cpu().double()
     if field.ndim != 2:
         raise ValueError(f"`pixel_map` must be one map, H x W; got {check.shape(field)}.")
     check.finite("pixel_map", field)
-    return field
-
-
-def map_of_image(pixel_map: Array, size: tuple[int, ...]) -> Tensor:
-    """As `checked_map`, as large as the image."""
-    return same_size("pixel_map", checked_map(pixel_map), size, "the image")
+    return field if size is None else same_size("pixel_map", field, size, "the image")
 
 
 def checked_truth(truth: Array, size: tuple[int, ...], *, needed: bool = True, like: str = "`pixel_map`") -> Tensor:
@@ -158,7 +153,7 @@ def aimed(model: Model, target: Target, image: Array, link: Link) -> tuple[Engin
 def prepared(pixel_map: Array, image: Array, model: Model, target: Target, link: Link) -> tuple[Tensor, Engine, Tensor]:
     """The checked map, and what `aimed` gives."""
     asked, placed = aimed(model, target, image, link)
-    return map_of_image(pixel_map, tuple(placed.shape[-2:])), asked, placed
+    return checked_map(pixel_map, tuple(placed.shape[-2:])), asked, placed
 
 
 def one_target(values: Tensor) -> Tensor:

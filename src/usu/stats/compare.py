@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from usu import _checks as check
 from usu.stats import tables
@@ -14,9 +15,6 @@ from usu.stats.effects import bonferroni, cohens_d, differences, holm, numbers, 
 from usu.stats.resampling import LEAST, Interval, checked_confidence, moments
 from usu.stats.signed_rank import hodges_lehmann_interval, rank_biserial, wilcoxon
 from usu.types import NDArray
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 Value = TypeVar("Value")
 Better: TypeAlias = Literal["higher", "lower"]
