@@ -241,13 +241,12 @@ def by_name(name: str) -> Metric:
     >>> by_name("deletion").better, by_name("infidelity:blur").scale_invariant, by_name("irof-matched").evaluations
     ('lower', True, 197)
     """
+    known = {metric.name: metric for metric in METRICS}
+    for label, fill in FILLS.items():
+        known |= {metric.name: metric for metric in _filling(fill, f":{label}")}
     plain = name.removesuffix(_MATCHED)
-    _, _, fill = plain.partition(":")
-    for metric in (*METRICS, *(_filling(FILLS[fill], f":{fill}") if fill in FILLS else ())):
-        if metric.name == name:
-            return metric
-        if metric.name == plain:
-            return _matched(metric)
-    known = ", ".join(metric.name for metric in METRICS)
+    if plain in known:
+        return known[name] if name in known else _matched(known[plain])
+    choices = ", ".join(metric.name for metric in METRICS)
     more = f"of the first five also as in half-deletion:noise, and all of them with {_MATCHED} at the end"
-    raise ValueError(f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; {more}.")
+    raise ValueError(f"`metrics` must be names of metrics; got {name!r}. Choose from {choices}; {more}.")

@@ -13,7 +13,7 @@ from usu import _checks as check
 from usu.forward import Engine, Model, engine
 from usu.forward.calls import Link, Target
 from usu.forward.fills import apply
-from usu.operator.cells import Grid, Labels
+from usu.operator.cells import Labels, boxes
 from usu.types import Array, ArrayT, NDArray
 
 
@@ -72,24 +72,17 @@ def share_inside(weight: Tensor, inside: Tensor) -> float:
     return within / (within + float(even[~inside].sum()))  # never above 1, whatever the rounding
 
 
-def checked_grid(
-    cells: tuple[int, int], size: tuple[int, ...], name: str = "cells", device: torch.device | None = None
-) -> Grid:
-    """The regular grid of a coarse map's shape (h, w) on ``size``."""
+def checked_cells(cells: Array | tuple[int, int], size: tuple[int, ...], name: str = "cells") -> Tensor:
+    """The cell of each pixel (H, W), on the CPU: of a regular grid where ``cells`` is a shape (h, w), else as given."""
+    if isinstance(cells, (np.ndarray, Tensor)):
+        return check.labels(name, cells, size=size, least=None).cpu()
     height, width = size
     try:
         h, w = (check.whole_number(name, n, least=1, most=most) for n, most in zip(cells, size, strict=True))
     except (TypeError, ValueError):
         wanted = f"a label per pixel, or the shape (h, w) of a grid, from 1 x 1 to {height} x {width}"
         raise ValueError(f"`{name}` must be {wanted}; got {cells!r}.") from None
-    return Grid((h, w), (height, width), device or torch.device("cpu"))
-
-
-def checked_cells(cells: Array | tuple[int, int], size: tuple[int, ...], name: str = "cells") -> Tensor:
-    """The cell of each pixel (H, W), on the CPU: of a regular grid where ``cells`` is a shape (h, w), else as given."""
-    if isinstance(cells, (np.ndarray, Tensor)):
-        return check.labels(name, cells, size=size, least=None).cpu()
-    return checked_grid(cells, size, name).labels()
+    return boxes((h, w), size).labels()
 
 
 def dense_cells(cells: Array | tuple[int, int], size: tuple[int, ...], name: str = "cells") -> tuple[Tensor, int]:

@@ -185,9 +185,9 @@ def report(
         better, columns = _checked(metric, entry, against)
         rows = _rows(columns, against, -1 if better == "lower" else 1, tolerance, resamples, confidence, seed)
         seen = columns[against][~np.isnan(columns[against])]
-        middle = (float(np.mean(seen)), float(np.median(seen))) if len(seen) else (np.nan, np.nan)
-        of_reference = (len(columns[against]), len(seen), *middle)
-        found.append(Comparison(metric, better, against, *of_reference, rows, 0, confidence, resamples, seed))
+        mean, median = (float(of(seen)) if len(seen) else np.nan for of in (np.mean, np.median))
+        counts = len(columns[against]), len(seen)
+        found.append(Comparison(metric, better, against, *counts, mean, median, rows, 0, confidence, resamples, seed))
     ps = [row.p for comparison in found for row in comparison.rows if row.measured]
     declared = len(ps) if family is None else check.whole_number("family", family, least=len(ps))
     adjusted = zip(bonferroni(ps, family=declared).tolist(), holm(ps, family=declared).tolist(), strict=True)
