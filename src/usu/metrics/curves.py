@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.forward import Model
-from usu.forward.calls import Link, Target
+from usu.forward import Link, Model, Target
 from usu.forward.fills import Fill, filled
 from usu.metrics import quantus_compat
 from usu.metrics.maps import Measured, cuts, dense_cells, group_means, prepared, ranking, variants, walk

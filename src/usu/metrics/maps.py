@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.forward import Engine, Model, engine
-from usu.forward.calls import Link, Target
+from usu.forward import Engine, Link, Model, Target, engine
 from usu.forward.fills import apply
 from usu.operator.cells import Labels, boxes
 from usu.types import Array, ArrayT, NDArray

@@ -33,8 +33,7 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.forward import Model
-from usu.forward.calls import Link, Target
+from usu.forward import Link, Model, Target
 from usu.metrics.maps import Measured, aimed, checked_map, one_target, walk
 from usu.types import Array, NDArray
 

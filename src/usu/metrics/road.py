@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.forward import Model
-from usu.forward.calls import Link, Target
+from usu.forward import Link, Model, Target
 from usu.metrics.maps import Measured, one_target, prepared, ranking
 from usu.types import Array, ArrayT, NDArray
 
