@@ -22,8 +22,7 @@ from skimage import data
 from torch import Tensor, nn
 
 import usu
-from usu.metrics.maps import ranking
-from usu.metrics.passes import cuts
+from usu.metrics.maps import cuts, ranking
 from usu.models import Loaded, load
 from usu.score.bayesian import orthogonal_groups
 from usu.score.posterior import centres

@@ -260,7 +260,7 @@ DEFECTS: tuple[Defect, ...] = (
         ("against the first group", "(values[:-1] - values[-1])", "(values[:-1] - values[0])"),
     ),
     *_in("metrics", "metrics/road.py", ("known pixels change, too", "solved, where=missing)", "solved)")),
-    *_in("metrics", "metrics/passes.py", ("what was lent is not counted", "self.lent += self._made[key][1]", "self.lent += 0")),
+    *_in("metrics", "metrics/catalogue.py", ("what was lent is not counted", "self.lent += self._made[key][1]", "self.lent += 0")),
     *_in("metrics", "metrics/quantus_compat.py", ("writes into the caller's image", ".flatten().clone()", ".flatten()")),
     *_in(
         "stats", "stats/signed_rank.py",

@@ -23,7 +23,7 @@ from usu import _checks as check
 from usu._checks import as_numpy
 from usu.app.looking import BUDGETS, Between, Explained, Glass, Opened
 from usu.auditor import measures
-from usu.auditor.trials import Trial
+from usu.auditor.measures import Trial
 from usu.pipeline.halves import map_of, mass_error_of
 from usu.refine.fields import heterogeneity
 from usu.settings import PRESETS, Settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import numpy as np
 from usu import _checks as check
 from usu import metrics
 from usu.auditor import measures
+from usu.auditor.measures import Trial
 from usu.auditor.report import AuditReport, Finding, Profile
-from usu.auditor.trials import Trial, coarse_map, disturbed, score_field, trials
 from usu.types import GUARANTEES, Guarantee, NDArray
 from usu.upsamplers import Upsampler
 
@@ -41,14 +41,26 @@ def audit(
     ('violated', 'not applicable')
     """
     check.whole_number("trials", trials, least=1)
-    auditor = _Auditor(upsampler, np.random.default_rng(seed))
-    findings = auditor.findings(trials, climbs)
+    search = _Search(upsampler, np.random.default_rng(seed))
+    for trial in measures.trials(trials, search.rng):
+        search.seen.append((search.tried(trial, GUARANTEES), trial))
+    for guarantee in sorted(search.declared):  # what nobody promised needs no worse example
+        for _ in range(climbs):
+            worst, start, _result = search.worst[guarantee]
+            if start is None or np.isnan(worst):
+                break
+            search.tried(measures.disturbed(start, search.rng), [guarantee])
+    search.worst["D3"] = (measures.conditioning_spread(search.run), None, None)
+    findings = tuple(
+        Finding(g, g in search.declared, None if np.isnan(worst) else worst, TOLERANCE[g], trial, result)
+        for g, (worst, trial, result) in search.worst.items()
+    )
     name = getattr(upsampler, "name", getattr(upsampler, "__name__", type(upsampler).__name__))
-    return AuditReport(name, findings, auditor.profile(seed), trials, seed)
+    return AuditReport(name, findings, search.profile(np.random.default_rng(seed)), trials, seed)
 
 
-class _Auditor:
-    """The upsampler under audit and the generator of its inputs."""
+class _Search:
+    """The upsampler under audit, the generator of its inputs, and the worst that was found."""
 
     def __init__(self, upsampler: Callable[..., Any], rng: np.random.Generator) -> None:
         self.upsampler = upsampler
@@ -56,6 +68,9 @@ class _Auditor:
         self.rng = rng
         self.declared: frozenset[Guarantee] = frozenset(getattr(upsampler, "guarantees", ()))
         self.seen: list[tuple[NDArray, Trial]] = []
+        self.worst: dict[Guarantee, tuple[float, Trial | None, NDArray | None]] = dict.fromkeys(
+            GUARANTEES, (float("nan"), None, None)
+        )
 
     def run(self, coarse: NDArray, scores: NDArray) -> NDArray:
         """One call, checked."""
@@ -69,6 +84,15 @@ class _Auditor:
     def _called(self, asked: Callable[..., Any], coarse: NDArray, scores: NDArray) -> NDArray:
         given = (coarse.copy(), scores.copy(), scores.copy())
         return np.asarray(check.as_numpy(asked(*given[: self.arguments])), dtype=np.float64)
+
+    def tried(self, trial: Trial, guarantees: Iterable[Guarantee]) -> NDArray:
+        """The map of a trial, which is remembered where it is the worst."""
+        result = self.run(trial.coarse, trial.scores)
+        for guarantee in guarantees:
+            value, worst = self.violation(guarantee, trial, result), self.worst[guarantee][0]
+            if value > worst or np.isnan(worst):
+                self.worst[guarantee] = (value, trial, result)
+        return result
 
     def violation(self, guarantee: Guarantee, trial: Trial, result: NDArray) -> float:
         """How badly one map shows one guarantee violated; NaN where the question does not apply."""
@@ -88,51 +112,26 @@ class _Auditor:
                 return measures.outside_influence(self.run, result, trial, self.rng, shares=True)
         return float("nan")
 
-    def findings(self, count: int, climbs: int) -> tuple[Finding, ...]:
-        """The worst case of each guarantee."""
-        nothing = (float("nan"), None, None)
-        worst: dict[Guarantee, tuple[float, Trial | None, NDArray | None]] = dict.fromkeys(GUARANTEES, nothing)
-        for trial in trials(count, self.rng):
-            result = self.run(trial.coarse, trial.scores)
-            self.seen.append((result, trial))
-            for guarantee in GUARANTEES:
-                value = self.violation(guarantee, trial, result)
-                if value > worst[guarantee][0] or np.isnan(worst[guarantee][0]):
-                    worst[guarantee] = (value, trial, result)
-        for guarantee in sorted(self.declared):  # what nobody promised needs no worse example
-            for _ in range(climbs):
-                value, start, _result = worst[guarantee]
-                if start is None or np.isnan(value):
-                    break
-                candidate = disturbed(start, self.rng)
-                result = self.run(candidate.coarse, candidate.scores)
-                found = self.violation(guarantee, candidate, result)
-                if found > value:
-                    worst[guarantee] = (found, candidate, result)
-        worst["D3"] = (measures.conditioning_spread(self.run), None, None)
-        return tuple(
-            Finding(g, g in self.declared, None if np.isnan(value) else value, TOLERANCE[g], trial, result)
-            for g, (value, trial, result) in worst.items()
-        )
-
-    def profile(self, seed: int) -> Profile:
+    def profile(self, rng: np.random.Generator) -> Profile:
         """The numbers that are no promise: means over maps of the usual size, the same maps for every upsampler."""
-        rng = np.random.default_rng(seed)
         moved: dict[str, list[float]] = {"smooth": [], "rectified": []}
-        others = []
+        gains, seams, changes = [], [], []
         for kind, shares in moved.items():
             for _ in range(8):
-                trial = Trial(coarse_map(kind, (7, 7), rng), score_field("segments", (224, 224), rng), kind)
+                coarse = measures.coarse_map(kind, (7, 7), rng)
+                trial = Trial(coarse, measures.score_field("segments", (224, 224), rng), kind)
                 result = self.run(trial.coarse, trial.scores)
                 shares.append(metrics.moved_mass(result, trial.coarse))
                 if kind == "smooth":
-                    gain, seams = metrics.largest_gain(result, trial.coarse), measures.seam_energy(result, trial)
-                    others.append((gain, seams, measures.coarse_sensitivity(self.run, trial, rng)))
-        totals = [measures.total_mass_error(result, trial) for result, trial in self.seen if trial.divisible]
-        gains, *rest = zip(*others, strict=True)
-        each = (moved["smooth"], moved["rectified"], [measures.wrong_pairs(*pair) for pair in self.seen], *rest)
-        smooth, rectified, wrong, seam, sensitivity = (float(np.mean(values)) for values in each)
-        return Profile(smooth, rectified, max(totals, default=0.0), wrong, seam, float(max(gains)), sensitivity)
+                    parts = np.unique(trial.scores, return_inverse=True)[1].reshape(trial.scores.shape)
+                    gains.append(metrics.largest_gain(result, trial.coarse))
+                    seams.append(metrics.seam_energy(result, trial.labels, parts))
+                    changes.append(measures.coarse_sensitivity(self.run, trial, rng))
+        totals = [measures.total_mass_error(result, trial) for result, trial in self.seen if np.ptp(trial.sizes) == 0]
+        wrong = [measures.wrong_pairs(result, trial) for result, trial in self.seen]
+        each = (moved["smooth"], moved["rectified"], wrong, seams, changes)
+        smooth, rectified, disordered, seam, sensitivity = (float(np.mean(values)) for values in each)
+        return Profile(smooth, rectified, max(totals, default=0.0), disordered, seam, max(gains), sensitivity)
 
 
 def _arguments(upsampler: Callable[..., Any]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from usu.auditor.trials import Trial
+from usu.auditor.measures import Trial
 from usu.types import GUARANTEES, Guarantee, NDArray
 
 MEANING: Mapping[Guarantee, str] = {
@@ -95,11 +95,11 @@ class AuditReport:
         """Plain numbers, lists and strings, with the inputs that show the worst cases."""
         findings = {}
         for f in self.findings:
-            found = {"declared": f.declared, "verdict": f.verdict, "worst": f.worst, "tolerance": f.tolerance}
             t = f.trial
             given = t and {"about": t.about, "coarse": t.coarse.tolist(), "scores": t.scores.tolist()}
-            findings[f.guarantee] = {**found, "input": given}
-        about = {"name": self.name, "ok": self.ok, "trials": self.trials, "seed": self.seed}
+            told = {name: getattr(f, name) for name in ("declared", "verdict", "worst", "tolerance")}
+            findings[f.guarantee] = {**told, "input": given}
+        about = {name: getattr(self, name) for name in ("name", "ok", "trials", "seed")}
         return {**about, "findings": findings, "profile": vars(self.profile).copy()}
 
     def __str__(self) -> str:

@@ -16,8 +16,7 @@ import torch
 
 from usu import _checks as check
 from usu.bench.scene import Scene, SceneScores
-from usu.metrics.catalogue import FILLS
-from usu.metrics.passes import seeded
+from usu.metrics.catalogue import FILLS, seeded
 from usu.operator.budgets import Hybrid, SoftIWMR
 from usu.operator.interpolate import follow_picture
 from usu.pipeline import map_of

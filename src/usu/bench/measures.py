@@ -12,7 +12,7 @@ import torch
 
 from usu.metrics.catalogue import Case, Metric, by_name
 from usu.metrics.curves import irof, monotonicity_correlation, pixel_flipping
-from usu.metrics.passes import Measured
+from usu.metrics.maps import Measured
 from usu.score.posterior import iou_with_first
 from usu.types import NDArray
 

@@ -17,9 +17,8 @@ from usu._checks import as_numpy
 from usu.bench.sample import Sample
 from usu.forward import Model, engine
 from usu.inputs import Input, displayable
-from usu.metrics.catalogue import Case
+from usu.metrics.catalogue import Case, Memory, seeded
 from usu.metrics.maps import checked_truth
-from usu.metrics.passes import Memory, seeded
 from usu.pipeline import Scored, scores_of
 from usu.segment import Slic
 from usu.settings import Settings

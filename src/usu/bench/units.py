@@ -29,7 +29,7 @@ from usu.forward.engine import RuntimeName
 from usu.forward.onnx import OnnxModel
 from usu.forward.runtime import runtime
 from usu.metrics.catalogue import Case, Metric
-from usu.metrics.passes import Measured
+from usu.metrics.maps import Measured
 from usu.models import Loaded
 
 T = TypeVar("T")

@@ -11,9 +11,8 @@ from usu.metrics.catalogue import METRICS, Case, Metric, by_name
 from usu.metrics.curves import deletion, half_deletion, insertion, irof, monotonicity_correlation, pixel_flipping
 from usu.metrics.infidelity import BlockChanges, block_changes, infidelity, infidelity_of
 from usu.metrics.localization import area_iou, cell_auroc, concentration, energy_in_mask, iou, pointing_game
-from usu.metrics.maps import quantile_match
+from usu.metrics.maps import Measured, quantile_match
 from usu.metrics.mass import largest_gain, mass_error, moved_mass, seam_energy, sparseness
-from usu.metrics.passes import Measured
 from usu.metrics.road import noisy_linear, road
 
 __all__ = [

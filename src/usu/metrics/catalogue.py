@@ -5,10 +5,12 @@ The declarations are data: tests iterate over them, `usu.evaluate` runs them by 
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,17 +20,53 @@ from usu.forward.fills import Fill, filled
 from usu.metrics.curves import STEPS, curve, half_deletion, irof, monotonicity_correlation, pixel_flipping
 from usu.metrics.infidelity import block_changes, infidelity_of
 from usu.metrics.localization import area_iou, cell_auroc, concentration, energy_in_mask, iou, pointing_game
-from usu.metrics.maps import quantile_match
+from usu.metrics.maps import Measured, aimed, one_target, quantile_match
 from usu.metrics.mass import largest_gain, mass_error, moved_mass, seam_energy, sparseness
-from usu.metrics.passes import Measured, Memory, aimed, one_target, seeded
 from usu.metrics.road import road
 from usu.operator.interpolate import interpolate
 from usu.types import NDArray
 
+T = TypeVar("T")
 _INF = float("inf")
 _MATCHED = "-matched"
 #: Those that a name can end with, as in ``half-deletion:noise``.
 FILLS: dict[str, Fill] = {"blur": "blur", "mean": "mean", "noise": "noise"}
+
+
+class Memory:
+    """Things by their key, each made on first demand; everybody's time is as if nothing was shared.
+
+    >>> memory = Memory()
+    >>> [memory.once("answer", lambda: 42), memory.once("answer", lambda: 43)]
+    [42, 42]
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Any, tuple[Any, float]] = {}
+        #: Seconds that were saved so far, because something was there already.
+        self.lent = 0.0
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """What is remembered under ``key``; on first demand it is made."""
+        if key in self._made:
+            found: T = self._made[key][0]
+            self.lent += self._made[key][1]
+            return found
+        start, lent = time.perf_counter(), self.lent
+        made = make()
+        # what it borrowed itself belongs to its own time
+        self._made[key] = made, time.perf_counter() - start + self.lent - lent
+        return made
+
+    def seconds(self, key: Any) -> float:
+        """How long it took to make; 0 for what was not made."""
+        return self._made[key][1] if key in self._made else 0.0
+
+
+def seeded(seed: int, purpose: str) -> torch.Generator:
+    """A generator for one purpose, whatever was drawn for others before."""
+    digest = hashlib.sha256(f"{seed}/{purpose}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +162,7 @@ def _end(case: Case, fill: Fill | None) -> float:
     """g of the image (None), or of nothing but its fill: where all curves of a picture start or end."""
 
     def ask() -> float:
-        asked, image, _ = aimed(case.model, case.target, case.image, "probability")
+        asked, image = aimed(case.model, case.target, case.image, "probability")
         shown = image if fill is None else filled(image, fill)
         return float(one_target(asked.evaluate(image, 1, lambda _: shown[None])))
 
@@ -203,13 +241,12 @@ def by_name(name: str) -> Metric:
     >>> by_name("deletion").better, by_name("infidelity:blur").scale_invariant, by_name("irof-matched").evaluations
     ('lower', True, 197)
     """
+    known = {metric.name: metric for metric in METRICS}
+    for label, fill in FILLS.items():
+        known |= {metric.name: metric for metric in _filling(fill, f":{label}")}
     plain = name.removesuffix(_MATCHED)
-    _, _, fill = plain.partition(":")
-    for metric in (*METRICS, *(_filling(FILLS[fill], f":{fill}") if fill in FILLS else ())):
-        if metric.name == name:
-            return metric
-        if metric.name == plain:
-            return _matched(metric)
-    known = ", ".join(metric.name for metric in METRICS)
+    if plain in known:
+        return known[name] if name in known else _matched(known[plain])
+    choices = ", ".join(metric.name for metric in METRICS)
     more = f"of the first five also as in half-deletion:noise, and all of them with {_MATCHED} at the end"
-    raise ValueError(f"`metrics` must be names of metrics; got {name!r}. Choose from {known}; {more}.")
+    raise ValueError(f"`metrics` must be names of metrics; got {name!r}. Choose from {choices}; {more}.")

@@ -13,12 +13,10 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.forward import Model
-from usu.forward.calls import Link, Target
-from usu.forward.fills import Fill, apply, filled
+from usu.forward import Link, Model, Target
+from usu.forward.fills import Fill, filled
 from usu.metrics import quantus_compat
-from usu.metrics.maps import dense_cells, group_means, ranking
-from usu.metrics.passes import Measured, area, cuts, one_target, prepared, variants, walk
+from usu.metrics.maps import Measured, cuts, dense_cells, group_means, prepared, ranking, variants, walk
 from usu.operator.cells import Labels, rank_within
 from usu.types import Array, NDArray
 
@@ -65,13 +63,14 @@ def curve(
     link: Link = "probability", generator: torch.Generator | int, ends: tuple[float, float] | None = None,
 ) -> Measured:  # fmt: skip
     """Deletion or insertion. ``ends``: g of the image and of its fill where they are known; they are counted, too."""
-    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    field, asked, image = prepared(pixel_map, image, model, target, link)
     counts, hidden, order = cuts(field.numel(), steps), filled(image, fill), ranking(field, generator)
     values = walk(asked, image, hidden, order, counts if ends is None else counts[1:-1], insert=insert)
     if ends is not None:
         first, last = torch.tensor(ends[::-1] if insert else ends, dtype=values.dtype).split(1)
         values = torch.cat([first, values, last])
-    return Measured(area(values, counts.double() / field.numel()), len(values) + spent, values.numpy())
+    spent = asked.meter.spent + (0 if ends is None else 2)
+    return Measured(float(torch.trapezoid(values, counts)) / field.numel(), spent, values.numpy())
 
 
 def pixel_flipping(
@@ -90,14 +89,14 @@ def pixel_flipping(
     0.5
     """
     quantus = quantus_compat.wanted(compat)
-    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    field, asked, image = prepared(pixel_map, image, model, target, link)
     if quantus:
         order, hidden = quantus_compat.flips(pixel_map, image, steps, "black" if fill is None else fill, generator)
     else:
         order, hidden = ranking(field, generator), filled(image, "mean" if fill is None else cast(Fill, fill))
     values = walk(asked, image, hidden, order, cuts(len(order), steps, least=2)[1:])
-    places = torch.arange(steps).double() / (1 if quantus else steps - 1)
-    return Measured(area(values, places), steps + spent, values.numpy())
+    area = float(torch.trapezoid(values, dx=1 if quantus else 1 / (steps - 1)))
+    return Measured(area, asked.meter.spent, values.numpy())
 
 
 def irof(
@@ -121,7 +120,7 @@ def irof(
     0.625
     """
     quantus = quantus_compat.wanted(compat)
-    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    field, asked, image = prepared(pixel_map, image, model, target, link)
     size = tuple(field.shape)
     if segments is None:
         segments = quantus_compat.slic_segments(image) if quantus else (min(14, size[0]), min(14, size[1]))
@@ -136,8 +135,8 @@ def irof(
     if quantus:
         value = count - float(torch.trapezoid(ratios[1:]))
     else:
-        value = 1 - area(ratios.clamp(0, 1), torch.arange(count + 1).double() / count)
-    return Measured(value, len(values) + spent, values.numpy())
+        value = 1 - float(torch.trapezoid(ratios.clamp(0, 1), dx=1 / count))
+    return Measured(value, asked.meter.spent, values.numpy())
 
 
 def half_deletion(
@@ -157,23 +156,21 @@ def half_deletion(
     >>> half_deletion(image[0], image, total, (1, 2), 0, fill=0, link="logit").value  # 11 - 1 - (11 - 3) of cell 0
     2.0
     """
-    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
-    keep = ~halves(field, *dense_cells(cells, tuple(field.shape)), generator).to(image.device)
-    hidden = filled(image, fill)
-    values = one_target(asked.evaluate(image, 2, lambda rows: apply(image, hidden, keep[rows])))
-    return Measured(float(values[1] - values[0]), len(values) + spent, values.numpy())
+    field, asked, image = prepared(pixel_map, image, model, target, link)
+    half = halves(field, *dense_cells(cells, tuple(field.shape)), generator)
+    values = variants(asked, image, filled(image, fill), half.flatten(), torch.arange(2), torch.ne)
+    return Measured(float(values[1] - values[0]), asked.meter.spent, values.numpy())
 
 
 def halves(field: Tensor, labels: Tensor, count: int, generator: torch.Generator | int) -> Tensor:
-    """(2, H, W) booleans: the top half of every cell's pixels, and the bottom half.
+    """(H, W): 0 in the top half of every cell's pixels, 1 in the bottom half, 2 in the middle of an odd number.
 
-    >>> field, labels = torch.tensor([[0.3, 0.9, 0.1, 0.2]]), torch.tensor([[0, 0, 0, 1]])
-    >>> halves(field, labels, 2, 0).tolist()
-    [[[False, True, False, False]], [[False, False, True, False]]]
+    >>> halves(torch.tensor([[0.3, 0.9, 0.1, 0.2]]), torch.tensor([[0, 0, 0, 1]]), 2, 0).tolist()
+    [[2, 0, 1, 2]]
     """
     cells = Labels(labels, count)
     place, size = rank_within(cells, ranking(field, generator)), cells.sizes[labels]
-    return torch.stack([place < size // 2, place >= size - size // 2])
+    return torch.where(place < size // 2, 0, torch.where(place >= size - size // 2, 1, 2))
 
 
 def monotonicity_correlation(
@@ -198,7 +195,7 @@ def monotonicity_correlation(
     1.0
     """
     quantus = quantus_compat.wanted(compat)
-    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    field, asked, image = prepared(pixel_map, image, model, target, link)
     if check.whole_number("samples", samples, least=1) > 1 and not (quantus and fill in (None, "uniform")):
         raise ValueError(f"`samples` must be 1 but for compat='quantus' with fill='uniform'; got {samples}.")
     if quantus:
@@ -214,7 +211,7 @@ def monotonicity_correlation(
     which = torch.cat([torch.arange(steps).repeat_interleave(samples), torch.tensor([steps])])
     values = variants(asked, image, hidden, groups, which, torch.ne)
     changes = (values[:-1] - values[-1]).square().reshape(steps, samples).mean(1).numpy()
-    return Measured(spearman(attributions, changes), len(values) + spent, changes)
+    return Measured(spearman(attributions, changes), asked.meter.spent, changes)
 
 
 def spearman(a: NDArray, b: NDArray) -> float:

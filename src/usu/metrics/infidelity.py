@@ -13,12 +13,10 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.forward import Model
-from usu.forward.calls import Link, Target
+from usu.forward import Link, Model, Target
 from usu.forward.fills import Fill, filled
 from usu.metrics import quantus_compat
-from usu.metrics.maps import checked_map
-from usu.metrics.passes import Measured, aimed, one_target
+from usu.metrics.maps import Measured, aimed, checked_map, one_target
 from usu.types import Array
 
 #: Sides of the blocks, as shares of the image's shorter side.
@@ -57,10 +55,8 @@ def infidelity(
         how = "black" if fill is None else fill
         patches = quantus_compat.patch_changes(image, model, target, patch_sizes=patch_sizes, fill=how, link=link)
         return quantus_compat.infidelity(pixel_map, patches)
-    changes = block_changes(
-        image, model, target, blocks=blocks, sides=sides, fill="mean" if fill is None else cast(Fill, fill), link=link,
-        generator=generator,
-    )  # fmt: skip
+    ours = cast(Fill, "mean" if fill is None else fill)
+    changes = block_changes(image, model, target, blocks=blocks, sides=sides, fill=ours, link=link, generator=generator)
     value = infidelity_of(pixel_map, changes, scaling=scaling or "optimal")
     u = changes.blocks.sums(checked_map(pixel_map))
     return Measured(value, changes.evaluations, torch.stack([u, changes.values], 1).numpy())
@@ -95,11 +91,8 @@ def random_blocks(
 ) -> Blocks:
     """``count`` blocks inside an image of ``size`` (H, W): each side equally often, positions uniform."""
     check.whole_number("blocks", count, least=1)
-    if not sides:
-        raise ValueError("`sides` must name at least one size; got none.")
-    for share in sides:
-        if not check.real_number("sides", share, most=1, least=0) > 0:
-            raise ValueError(f"`sides` must be above 0; got {share}.")
+    if not sides or not min(check.real_number("sides", share, most=1, least=0) for share in sides) > 0:
+        raise ValueError(f"`sides` must be at least one number above 0; got {tuple(sides)}.")
     lengths = torch.tensor([max(1, round(share * min(size))) for share in sides])
     side = lengths.repeat(-(-count // len(lengths)))[:count]
     u = torch.rand(2, count, dtype=torch.float64, generator=generator, device=generator.device).cpu()
@@ -124,13 +117,13 @@ def block_changes(
     fill: Fill = "mean", link: Link = "logit", generator: torch.Generator | int = 0,
 ) -> BlockChanges:  # fmt: skip
     """Ask the model about random blocks, once for all maps of an image; settings and cost as in `infidelity`."""
-    asked, image, spent = aimed(model, target, image, link)
+    asked, image = aimed(model, target, image, link)
     size = int(image.shape[-2]), int(image.shape[-1])
     drawn = random_blocks(size, blocks, sides=sides, generator=check.generator("generator", generator))
     hidden = filled(image, fill)
     whole = one_target(asked.evaluate(image, 1, lambda _: image[None]))
     values = asked.evaluate(image, blocks, lambda rows: drawn.hidden(image, hidden, rows))
-    return BlockChanges(drawn, whole - one_target(values), size, 1 + blocks + spent)
+    return BlockChanges(drawn, whole - one_target(values), size, asked.meter.spent)
 
 
 def infidelity_of(pixel_map: Array, changes: BlockChanges, *, scaling: Literal["optimal", "raw"] = "optimal") -> float:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from usu import _checks as check
 from usu.metrics import quantus_compat
-from usu.metrics.maps import checked_cells, checked_grid, checked_map
+from usu.metrics.maps import checked_cells, checked_map, same_size
 from usu.operator.cells import Labels, Partition, partition_of
 from usu.types import Array
 
@@ -162,12 +162,11 @@ def mass_imbalance(pixel_map: Array, truth: Array, cells: Array | tuple[int, int
     MassImbalance(deficit=array([0., 4.]), excess=array([2., 0.]))
     """
     found, known = _pair(pixel_map, truth)
-    partition: Partition
     if isinstance(cells, (np.ndarray, Tensor)):
         labels = check.labels("cells", cells, size=found.shape[found.ndim - cells.ndim :], like=found)
-        partition = Labels(labels, int(labels.max()) + 1)
     else:
-        partition = checked_grid(cells, found.shape[-2:], device=found.device)
+        labels = checked_cells(cells, found.shape[-2:]).to(found.device)
+    partition = Labels(labels, int(labels.max()) + 1)
     lead = found.shape[: found.ndim - len(partition.lattice)]
     surplus = partition.total((found - known).reshape(-1, *partition.lattice)).reshape(*lead, -1)
     back = check.like_input(pixel_map)
@@ -177,9 +176,7 @@ def mass_imbalance(pixel_map: Array, truth: Array, cells: Array | tuple[int, int
 def _pair(pixel_map: Array, truth: Array) -> tuple[Tensor, Tensor]:
     """Both in float64: a difference in half precision would lose what the cells are compared by."""
     found = check.as_tensor("pixel_map", pixel_map)
-    known = check.as_tensor("truth", truth, like=found)
-    if found.shape != known.shape:
-        raise ValueError(f"`truth` must be as large as `pixel_map` ({check.shape(found)}); got {check.shape(known)}.")
+    known = same_size("truth", check.as_tensor("truth", truth, like=found), tuple(found.shape), "`pixel_map`")
     check.finite("pixel_map", found)
     check.finite("truth", known)
     return found.double(), known.double()

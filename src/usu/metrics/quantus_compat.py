@@ -1,22 +1,18 @@
 """What Quantus 0.6.0 does otherwise: ``compat="quantus"`` of a metric gives its number for one image by itself.
 
-=====================  ==============================================================================================
-pixel_flipping         ``PixelFlipping(features_in_step=C·H·W / steps, perturb_baseline=fill)``, its curve and its
-                       area: values are ranked, steps are one apart, so that the area grows with their number.
-monotonicity           ``MonotonicityCorrelation(features_in_step=C·H·W / steps, nr_samples=samples,
-                       perturb_baseline=fill)``: values are ranked, a group's attributions are summed. Its own defaults
-                       are "uniform" and 100 samples; other fills repeat one number, which is computed once here.
-infidelity             ``Infidelity(perturb_patch_sizes=patch_sizes, perturb_baseline=fill)`` called with
-                       ``softmax=False`` (or True and link ``"probability"``): raw; the mean over the patch sizes; a
-                       grid of patches, row by row, that stay filled, so that the k-th image lacks k of them; the map
-                       times what the fill took, Σ_c (image - fill). Its n_perturb_samples are one number, repeated.
-irof                   ``IROF(perturb_baseline=fill, return_aggregate=False)`` with a constant fill: K minus the area
-                       under f_1 / f_0, ..., f_K / f_0 with one per step, not clipped, of K SLIC segments. It takes
-                       images of one channel only.
-sparseness             ``Sparseness()``: magnitudes over their maximum, plus 1e-7. (In a batch Quantus divides by the
-                       batch's maximum, and with ``normalise=False`` by nothing.)
-=====================  ==============================================================================================
-
+- pixel_flipping: ``PixelFlipping(features_in_step=C·H·W / steps, perturb_baseline=fill)``, its curve and its area.
+  Values are ranked; steps are one apart, so that the area grows with their number.
+- monotonicity: ``MonotonicityCorrelation(features_in_step=C·H·W / steps, nr_samples=samples, perturb_baseline=fill)``.
+  Values are ranked, a group's attributions are summed. Its own defaults are "uniform" and 100 samples; other fills
+  repeat one number, which is computed once here.
+- infidelity: ``Infidelity(perturb_patch_sizes=patch_sizes, perturb_baseline=fill)`` called with ``softmax=False`` (or
+  True and link ``"probability"``). Raw; the mean over the patch sizes; a grid of patches, row by row, that stay filled,
+  so that the k-th image lacks k of them; the map times what the fill took, Σ_c (image - fill). Its n_perturb_samples
+  are one number, repeated.
+- irof: ``IROF(perturb_baseline=fill, return_aggregate=False)`` with a constant fill: K minus the area under f_1 / f_0,
+  ..., f_K / f_0 with one per step, not clipped, of K SLIC segments. It takes images of one channel only.
+- sparseness: ``Sparseness()``: magnitudes over their maximum, plus 1e-7. (In a batch Quantus divides by the batch's
+  maximum, and with ``normalise=False`` by nothing.)
 - Ranking values: an (H, W) map is repeated for every channel and C·H·W values are ranked, equal ones as numpy's
   unstable sort leaves them: the red of a pixel may go steps before its blue, and another numpy, processor or float type
   may give another number. Quantus itself wants H·W to be a multiple of ``features_in_step``.
@@ -37,10 +33,8 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.forward import Model
-from usu.forward.calls import Link, Target
-from usu.metrics.maps import checked_map
-from usu.metrics.passes import Measured, aimed, one_target, walk
+from usu.forward import Link, Model, Target
+from usu.metrics.maps import Measured, aimed, checked_map, one_target, walk
 from usu.types import Array, NDArray
 
 #: Quantus' names of fills, beside "mean" and numbers.
@@ -113,7 +107,7 @@ def patch_changes(
     link: Link = "logit",
 ) -> PatchChanges:  # fmt: skip
     """Ask the model Quantus' questions, once for all maps of an image; 1 + Σ_p H·W / p² evaluations."""
-    asked, image, spent = aimed(model, target, image, link)
+    asked, image = aimed(model, target, image, link)
     height, width = int(image.shape[-2]), int(image.shape[-1])
     if not patch_sizes:
         raise ValueError("`patch_sizes` must name at least one size; got none.")
@@ -137,7 +131,7 @@ def patch_changes(
         filled = hidden.to(image).expand_as(image).contiguous()
         values.append(whole - walk(asked, image, filled, order.flatten(), counts))
         taken.append((pixels - hidden).sum(0))
-    return PatchChanges(tuple(patch_sizes), tuple(taken), tuple(values), 1 + sum(map(len, values)) + spent)
+    return PatchChanges(tuple(patch_sizes), tuple(taken), tuple(values), asked.meter.spent)
 
 
 def infidelity(pixel_map: Array, changes: PatchChanges) -> Measured:
@@ -171,6 +165,8 @@ def _values(pixel_map: Array, channels: int, steps: int) -> NDArray:
 
 def _levels(image: Tensor, fill: object, count: int, generator: torch.Generator | int) -> Tensor:
     """(count,): the numbers that a fill's name means in this image."""
+    work = image.double()
+    named = {"black": work.min(), "white": work.max(), "mean": work.mean()}
     if fill == "uniform":
         if isinstance(generator, torch.Generator):
             raise TypeError("`generator` must be a seed with compat='quantus'; got a torch.Generator.")
@@ -179,9 +175,8 @@ def _levels(image: Tensor, fill: object, count: int, generator: torch.Generator 
     if isinstance(fill, (int, float)):
         level = check.real_number("fill", fill)
     else:
-        check.choice("fill", fill, ("black", "white", "mean", "uniform"))
-        work = image.double()
-        level = float(work.min() if fill == "black" else work.max() if fill == "white" else work.mean())
+        check.choice("fill", fill, (*named, "uniform"))
+        level = float(named[str(fill)])
     return torch.full((count,), level, dtype=torch.float64)
 
 

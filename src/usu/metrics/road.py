@@ -7,8 +7,7 @@ V-cycle as preconditioner: about ten steps whatever the size of the holes, in me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -16,10 +15,8 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.forward import Model
-from usu.forward.calls import Link, Target
-from usu.metrics.maps import ranking
-from usu.metrics.passes import Measured, one_target, prepared
+from usu.forward import Link, Model, Target
+from usu.metrics.maps import Measured, one_target, prepared, ranking
 from usu.types import Array, ArrayT, NDArray
 
 #: Stop when the next correction is smaller than this share of the channel's range.
@@ -48,7 +45,7 @@ def road(
     0.5
     """
     check.choice("order", order, ("both", "most", "least"))
-    field, asked, image, spent = prepared(pixel_map, image, model, target, link)
+    field, asked, image = prepared(pixel_map, image, model, target, link)
     drawn = check.generator("generator", generator)
     most_first = ranking(field, drawn)
     pixels = len(most_first)
@@ -77,7 +74,7 @@ def road(
     curve = one_target(asked.evaluate(image, len(removed), build)).reshape(len(walks), -1)
     means = curve.mean(1).tolist()
     value = (means[1] - means[0]) / 2 if order == "both" else means[0]
-    return Measured(value, len(removed) + spent, (curve if order == "both" else curve[0]).numpy())
+    return Measured(value, asked.meter.spent, (curve if order == "both" else curve[0]).numpy())
 
 
 def noisy_linear(image: ArrayT, keep: Array, *, noise: float = 0.01, generator: torch.Generator | int = 0) -> ArrayT:
@@ -105,7 +102,7 @@ def noisy_linear(image: ArrayT, keep: Array, *, noise: float = 0.01, generator: 
     if known.dtype != torch.bool or known.shape != given.shape[-2:]:
         size = " x ".join(map(str, given.shape[-2:]))
         raise ValueError(f"`keep` must hold one boolean per pixel ({size}); got {check.shape(known)} of {known.dtype}.")
-    if not bool(known.any()):
+    if not known.any():
         raise ValueError("`keep` must keep at least one pixel; got none.")
     check.real_number("noise", noise, least=0)
 
@@ -127,11 +124,9 @@ def _harmonic(pixels: NDArray, missing: NDArray) -> NDArray:
     low = pixels.min((1, 2), keepdims=True, where=known, initial=np.inf)
     span = pixels.max((1, 2), keepdims=True, where=known, initial=-np.inf) - low
     span[span == 0] = 1
-    start = _first_guess(((pixels - low) / span).astype(np.float32, copy=False), known)
-    grids = list(_grids(missing, len(pixels)))
-    fine = grids[0]
-    r, z = fine.r, fine.z
-    x = fine.padded(start)
+    grids = _grids(known, len(pixels))
+    fine, r, z, x = grids[0], grids[0].r, grids[0].z, np.zeros_like(grids[0].r)
+    x[fine.image] = _first_guess(((pixels - low) / span).astype(np.float32, copy=False), known)
     np.negative(fine.laplacian(x), out=r)
     _precondition(grids)
     p, product = z.copy(), float(np.vdot(r, z))
@@ -149,125 +144,84 @@ def _harmonic(pixels: NDArray, missing: NDArray) -> NDArray:
         p += z
     else:
         raise ArithmeticError(f"`image` must let the imputation converge; got none in {_MOST_STEPS} steps.")
-    x += z
     # the exact solution is a mean of means: it cannot leave the known range
-    np.clip(x, 0, 1, out=x)
-    solved: NDArray = fine.unpadded(x) * span + low
+    solved: NDArray = np.clip(x + z, 0, 1)[fine.image] * span + low
     return solved
 
 
-@dataclass(frozen=True, eq=False)
 class _Grid:
-    """The equations on one grid, and room to solve them in. A field is (C, L): images flattened with a zero margin.
+    """The equations on one grid. A field is (C, H + 2, W + 2): images with even sides and a margin of zeros.
 
     The weights 1 2 1 / 2 4 2 / 1 2 1 are those of the equation with a 4 in the middle, which cancels: small whole
-    numbers, so that nothing is lost to rounding, and a product of two passes along the sides. All work is done in
-    place: fresh memory costs more than the sums.
+    numbers, so that nothing is lost to rounding, and a product of two passes along the sides. Sums are made in place:
+    fresh memory costs more than they do.
     """
 
-    size: tuple[int, int]
-    #: Height and width with the margin, even.
-    padded_size: tuple[int, int]
-    #: 1 where a pixel is missing.
-    missing: NDArray
-    #: The sum of the weights inside the image, where missing.
-    weight: NDArray
-    #: 1 / diagonal, where missing: one Jacobi step damps what only this grid sees to a third.
-    jacobi: NDArray
-    #: 1 / sum of the weights, where missing: for going to the coarser grid and back.
-    blend: NDArray
-    #: Given r, `_precondition` makes z.
-    r: NDArray
-    z: NDArray
-    _scratch: tuple[NDArray, NDArray]
+    def __init__(self, known: NDArray, channels: int) -> None:
+        height, width = self.size = known.shape
+        padded = height + height % 2 + 2, width + width % 2 + 2
+        #: Where the image is in a field.
+        self.image = ..., slice(1, 1 + height), slice(1, 1 + width)
+        room: list[NDArray] = [np.zeros((channels, *padded), np.float32) for _ in range(4)]
+        #: Given r, `_precondition` makes z.
+        self.r, self.z, *self._scratch = room
+        #: 1 where a pixel is missing; the other three are zero elsewhere.
+        self.missing, image, whole = (np.zeros(padded, np.float32) for _ in range(3))
+        self.missing[self.image], image[self.image], whole[1:-1, 1:-1] = ~known, 1, 1
+        #: The sum of the weights inside the image.
+        self.weight = self.missing * self.spread(image)[0]
+        #: 1 / diagonal: one Jacobi step damps what only this grid sees to a third.
+        self.jacobi = self.missing / np.maximum(self.weight - 4, 1)
+        #: 1 / sum of the weights: for going to the coarser grid and back.
+        self.blend = self.missing / np.maximum(self.spread(whole)[0], 1)
 
     def spread(self, field: NDArray) -> NDArray:
         """The weighted sum around every pixel, in scratch memory; the margin holds nothing of meaning."""
-        width = self.padded_size[1]
-        one, two = self._scratch
-        np.add(field[:, width:], field[:, :-width], out=one[:, width:])
+        _, height, width = self.r.shape
+        flat, one, two = (some.reshape(-1, height * width) for some in (field, *self._scratch))
+        # rows of pixels one after the other: one long sum is faster than one for each row
+        np.add(flat[:, width:], flat[:, :-width], out=one[:, width:])
         np.add(one[:, 2 * width :], one[:, width:-width], out=two[:, 2 * width :])
         np.add(two[:, 2 * width + 1 :], two[:, 2 * width : -1], out=one[:, 2 * width + 1 :])
         np.add(one[:, 2 * width + 2 :], one[:, 2 * width + 1 : -1], out=two[:, width + 1 : -width - 1])
-        return two
+        return self._scratch[1]
 
     def laplacian(self, field: NDArray) -> NDArray:
         """12 x_i - Σ 2 x_j - Σ x_j at missing pixels, 0 elsewhere; in scratch memory."""
         around = self.spread(field)
         around *= self.missing
-        return np.subtract(np.multiply(self.weight, field, out=self._scratch[0]), around, out=around)
+        np.subtract(np.multiply(self.weight, field, out=self._scratch[0]), around, out=around)
+        return around
 
     def residual(self) -> NDArray:
         """r - A z, in scratch memory."""
         done = self.laplacian(self.z)
-        return np.subtract(self.r, done, out=done)
-
-    def padded(self, image: NDArray) -> NDArray:
-        """(C, h, w) as a field."""
-        field = np.zeros_like(self.r)
-        self.unpadded(field)[:] = image
-        return field
-
-    def unpadded(self, field: NDArray) -> NDArray:
-        """The way back: (C, h, w), a view."""
-        return self._inside(field)[:, : self.size[0], : self.size[1]]
+        np.subtract(self.r, done, out=done)
+        return done
 
     def restrict(self, coarser: _Grid) -> None:
         """What is left becomes the coarser grid's r: the transpose of `prolong`."""
         left = self.residual()
         left *= self.blend
-        around = self._inside(self.spread(left))
-        rows = around[:, 0::2] + around[:, 1::2]
-        np.add(rows[..., 0::2], rows[..., 1::2], out=coarser.unpadded(coarser.r))
-        np.multiply(coarser.r, coarser.missing, out=coarser.r)
+        around = self.spread(left)[:, 1:-1, 1:-1]
+        np.multiply(_halved(around), coarser.missing[coarser.image], out=coarser.r[coarser.image])
 
     def prolong(self, coarser: _Grid) -> None:
         """The coarser grid's z is added to ours: every value to its 2 x 2 pixels, smoothed, which is bilinear."""
-        values = coarser.unpadded(coarser.z).repeat(2, axis=2)
-        target = self._inside(self._scratch[1])
-        target[:, 0::2] = values
-        target[:, 1::2] = values
-        field = self._scratch[1].reshape(-1, *self.padded_size)
-        field[:, [0, -1]] = 0
-        field[:, :, [0, -1]] = 0
-        around = self.spread(self._scratch[1])
+        field = self._scratch[1]
+        field[...] = 0
+        field[:, 1:-1, 1:-1] = coarser.z[coarser.image].repeat(2, axis=1).repeat(2, axis=2)
+        around = self.spread(field)
         around *= self.blend
-        np.add(self.z, around, out=self.z)
-
-    def _inside(self, field: NDArray) -> NDArray:
-        return field.reshape(-1, *self.padded_size)[:, 1:-1, 1:-1]
+        self.z += around
 
 
-def _grids(missing: NDArray, channels: int) -> Iterator[_Grid]:
+def _grids(known: NDArray, channels: int) -> list[_Grid]:
     """From fine to coarse. A coarse cell is missing where all its pixels are; smaller gaps are left to the smoother."""
-    while True:
-        height, width = missing.shape
-        even = height + height % 2, width + width % 2
-        padded = even[0] + 2, even[1] + 2
-        gap = np.zeros(padded, np.float32)
-        gap[1 : 1 + height, 1 : 1 + width] = missing
-        gap = gap.ravel()
-        inside = _weights((height, width), padded)
-        r, z, *scratch = np.zeros((4, channels, gap.size), np.float32)
-        yield _Grid(
-            (height, width), padded, gap, gap * inside, gap / np.maximum(inside - 4, 1),
-            gap / np.maximum(_weights(even, padded), 1), r, z, (scratch[0], scratch[1]),
-        )  # fmt: skip
-        whole = np.ones(even, bool)
-        whole[:height, :width] = missing
-        missing = whole[0::2, 0::2] & whole[1::2, 0::2] & whole[0::2, 1::2] & whole[1::2, 1::2]
-        if max(height, width) <= 2 or not missing.any():
-            return
-
-
-def _weights(size: tuple[int, int], padded: tuple[int, int]) -> NDArray:
-    """How much of the weights lies inside an image of ``size``, around each of its pixels; flattened."""
-    sides = []
-    for length, whole in zip(size, padded, strict=True):
-        inside = np.zeros(whole + 2, np.float32)
-        inside[2 : 2 + length] = 1
-        sides.append(inside[:-2] + 2 * inside[1:-1] + inside[2:])
-    return np.outer(*sides).ravel()
+    grids = [_Grid(known, channels)]
+    while max(known.shape) > 2 and not (known := _halved(known[None])[0] > 0).all():
+        grids.append(_Grid(known, channels))
+    return grids
 
 
 def _precondition(grids: list[_Grid]) -> None:
@@ -281,18 +235,22 @@ def _precondition(grids: list[_Grid]) -> None:
     for _ in range(1 if coarser else 4):
         left = grid.residual()
         left *= grid.jacobi
-        np.add(grid.z, left, out=grid.z)
+        grid.z += left
 
 
 def _first_guess(pixels: NDArray, known: NDArray) -> NDArray:
     """Missing pixels from the same image at half the size, where fewer are missing."""
     if known.all():
         return pixels
-    height, width = known.shape
-    even = np.zeros((1 + len(pixels), height + height % 2, width + width % 2), np.float32)
-    even[0, :height, :width] = known
-    np.multiply(pixels, known, out=even[1:, :height, :width])
-    rows = even[:, 0::2] + even[:, 1::2]
-    sums = rows[..., 0::2] + rows[..., 1::2]
-    half = _first_guess(sums[1:] / np.maximum(sums[0], 1), sums[0] > 0)
-    return np.where(known, pixels, half.repeat(2, axis=1).repeat(2, axis=2)[:, :height, :width])
+    count, *sums = _halved(np.concatenate([known[None], pixels * known]))
+    half = _first_guess(sums / np.maximum(count, 1), count > 0).repeat(2, axis=1).repeat(2, axis=2)
+    return np.where(known, pixels, half[:, : known.shape[0], : known.shape[1]])
+
+
+def _halved(fields: NDArray) -> NDArray:
+    """(C, h, w) -> the sum over every 2 x 2 pixels; an odd side has nothing behind its end."""
+    _, height, width = fields.shape
+    if height % 2 or width % 2:
+        fields = np.pad(fields, ((0, 0), (0, height % 2), (0, width % 2)))
+    rows = fields[:, 0::2] + fields[:, 1::2]
+    return rows[..., 0::2] + rows[..., 1::2]  # type: ignore[no-any-return]

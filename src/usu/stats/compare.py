@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from usu import _checks as check
 from usu.stats import tables
@@ -14,9 +15,6 @@ from usu.stats.effects import bonferroni, cohens_d, differences, holm, numbers, 
 from usu.stats.resampling import LEAST, Interval, checked_confidence, moments
 from usu.stats.signed_rank import hodges_lehmann_interval, rank_biserial, wilcoxon
 from usu.types import NDArray
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 Value = TypeVar("Value")
 Better: TypeAlias = Literal["higher", "lower"]
@@ -187,9 +185,9 @@ def report(
         better, columns = _checked(metric, entry, against)
         rows = _rows(columns, against, -1 if better == "lower" else 1, tolerance, resamples, confidence, seed)
         seen = columns[against][~np.isnan(columns[against])]
-        middle = (float(np.mean(seen)), float(np.median(seen))) if len(seen) else (np.nan, np.nan)
-        of_reference = (len(columns[against]), len(seen), *middle)
-        found.append(Comparison(metric, better, against, *of_reference, rows, 0, confidence, resamples, seed))
+        mean, median = (float(of(seen)) if len(seen) else np.nan for of in (np.mean, np.median))
+        counts = len(columns[against]), len(seen)
+        found.append(Comparison(metric, better, against, *counts, mean, median, rows, 0, confidence, resamples, seed))
     ps = [row.p for comparison in found for row in comparison.rows if row.measured]
     declared = len(ps) if family is None else check.whole_number("family", family, least=len(ps))
     adjusted = zip(bonferroni(ps, family=declared).tolist(), holm(ps, family=declared).tolist(), strict=True)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import ArrayLike
 
 from usu import _checks as check
 from usu.types import NDArray
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 #: Differences of floats closer than this, relative to what was subtracted, differ by rounding only.
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
@@ -28,8 +24,8 @@ def cohens_d(a: ArrayLike, b: ArrayLike) -> float:
     >>> cohens_d([1, 2, 3], [0, 1, 2])
     1.0
     """
-    left, right = pairs(a, b)
-    mean, noise = float(left.mean() - right.mean()), _noise(left, right)
+    left, right, noise = _pairs(a, b)
+    mean = float(left.mean() - right.mean())
     if max(np.ptp(left), np.ptp(right)) <= noise:
         return _standardised(0.0 if abs(mean) <= noise else mean, 0.0)
     return _standardised(mean, float(np.sqrt((left.var(ddof=1) + right.var(ddof=1)) / 2)))
@@ -79,31 +75,25 @@ def numbers(name: str, values: ArrayLike, *, least: int = 2, gaps: bool = False)
     return array
 
 
-def pairs(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray]:
-    """Both sides, of the same length."""
+def _pairs(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray, float]:
+    """Both sides, of the same length, and how far rounding alone can take their differences."""
     left, right = numbers("a", a), numbers("b", b)
     if len(left) != len(right):
         raise ValueError(f"`a` and `b` must hold the same pictures; got {len(left)} and {len(right)} numbers.")
-    return left, right
+    return left, right, _ROUNDING * float(max(np.abs(left).max(), np.abs(right).max()))
 
 
 def differences(a: ArrayLike, b: ArrayLike) -> NDArray:
     """a - b; differences that spread by rounding only are one constant, so that "always 0.1 better" stays that."""
-    left, right = pairs(a, b)
+    left, right, noise = _pairs(a, b)
     with np.errstate(over="ignore"):
         d: NDArray = left - right
     if not np.isfinite(d).all():
-        largest = max(np.abs(left).max(), np.abs(right).max())
-        raise ValueError(f"`a` and `b` must lie close enough to subtract; got numbers up to {largest:.3g}.")
-    noise = _noise(left, right)
+        raise ValueError(f"`a` and `b` must lie close enough to subtract; got numbers up to {noise / _ROUNDING:.3g}.")
     if np.ptp(d) <= noise:
         middle = float(np.median(d))
         d[:] = 0.0 if abs(middle) <= noise else middle
     return d
-
-
-def _noise(left: NDArray, right: NDArray) -> float:
-    return _ROUNDING * float(max(np.abs(left).max(), np.abs(right).max()))
 
 
 def _standardised(mean: float, deviation: float) -> float:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from usu import _checks as check
 from usu.stats.effects import differences
 from usu.stats.resampling import Interval, checked_confidence
 from usu.types import NDArray
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 #: Up to so many pairs the null distribution is counted; beyond, the normal distribution is as good. As scipy's "auto".
 EXACT, EXACT_WITH_TIES = 50, 13

@@ -12,7 +12,7 @@ import numpy as np
 from usu.stats.resampling import Interval
 
 if TYPE_CHECKING:
-    from usu.stats.compare import Comparison, Difference
+    from usu.stats.compare import Comparison
 
 WIDTH = 120
 _MARK = {"better": "+", "worse": "-", "undecided": ""}
@@ -53,27 +53,27 @@ def cells(comparison: Comparison, columns: Sequence[str]) -> list[list[str]]:
     """Headings, then rows: mark, name, then the columns asked for. The reference's own row comes first."""
     c = comparison
     level, step = _levels(c)[1], _steps(c)[1]
-    known: dict[str, Callable[[Difference], str]] = {
-        "n": lambda row: str(row.n),
-        "mean": lambda row: level(row.mean),
-        "median": lambda row: level(row.median),
-        "shift": lambda row: _between(row.shift, step),
-        "mean gain": lambda row: _between(row.gain, step),
-        "win": lambda row: f"{row.win_rate.estimate:.2f}",
-        "win rate": lambda row: _between(row.win_rate, "{:.2f}".format),
-        "d_z": lambda row: _between(row.paired_d, "{:+.2f}".format),
-        "d": lambda row: f"{row.cohens_d:+.2f}",
-        "r": lambda row: f"{row.rank_biserial:+.2f}",
-        "p": lambda row: _chance(row.p),
-        "Bonf.": lambda row: _chance(row.bonferroni),
-        "Holm": lambda row: _chance(row.holm),
-    }
     with_interval = ("shift", "mean gain", "win rate", "d_z")
     heads = [f"{name} [{_percent(c.confidence)}]" if name in with_interval else name for name in columns]
     own = {"n": str(c.reference_n), "mean": level(c.reference_mean), "median": level(c.reference_median)}
     found = [["", "upsampler", *heads], ["", _one_line(c.against), *(own.get(name, "") for name in columns)]]
     for row in c.ranked():
-        cells = [known[name](row) if row.measured or name == "n" else "-" for name in columns]
+        known = {
+            "n": str(row.n),
+            "mean": level(row.mean),
+            "median": level(row.median),
+            "shift": _between(row.shift, step),
+            "mean gain": _between(row.gain, step),
+            "win": f"{row.win_rate.estimate:.2f}",
+            "win rate": _between(row.win_rate, "{:.2f}".format),
+            "d_z": _between(row.paired_d, "{:+.2f}".format),
+            "d": f"{row.cohens_d:+.2f}",
+            "r": f"{row.rank_biserial:+.2f}",
+            "p": _chance(row.p),
+            "Bonf.": _chance(row.bonferroni),
+            "Holm": _chance(row.holm),
+        }
+        cells = [known[name] if row.measured or name == "n" else "-" for name in columns]
         found.append([_MARK[row.verdict], _one_line(row.upsampler), *cells])
     return found
 

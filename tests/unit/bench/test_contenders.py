@@ -12,7 +12,7 @@ from torch import nn
 import usu
 from usu.bench import CONTROLS, GUIDED, PLAIN, Guided, Sample, ScoresAlone, contenders
 from usu.bench.scene import Remembered, scene_of
-from usu.metrics.passes import Memory
+from usu.metrics.catalogue import Memory
 from usu.segment import Tiles
 
 

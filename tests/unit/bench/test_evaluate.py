@@ -21,7 +21,7 @@ from usu.bench.store import Store
 from usu.forward.fills import filled
 from usu.metrics import METRICS as ALL
 from usu.metrics import Metric, by_name
-from usu.metrics.passes import Measured
+from usu.metrics.maps import Measured
 from usu.models import Loaded
 from usu.models.pictures import Geometry
 from usu.operator.interpolate import guided_filter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from usu.metrics import passes as module
-from usu.metrics.passes import Memory
+from usu.metrics import catalogue as module
+from usu.metrics.catalogue import Memory
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch import nn
 
 from usu import metrics
 from usu.metrics import METRICS, Case, by_name
-from usu.metrics.passes import Memory
+from usu.metrics.catalogue import Memory
 from usu.operator.interpolate import interpolate
 
 

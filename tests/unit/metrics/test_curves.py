@@ -13,7 +13,7 @@ from torch import nn
 
 from usu.forward import engine
 from usu.metrics import deletion, insertion, pixel_flipping
-from usu.metrics.passes import area, cuts, walk
+from usu.metrics.maps import cuts, walk
 
 CURVES = (deletion, insertion, pixel_flipping)
 
@@ -59,14 +59,6 @@ def test_a_target_of_several_numbers_is_refused():
     image = torch.zeros(1, 2, 2)
     with pytest.raises(ValueError, match=r"`target` must .*; got 4"):
         walk(asked, image, image, torch.arange(4), torch.tensor([0]))
-
-
-@settings(max_examples=40)
-@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=9), st.integers(0, 10**6))
-def test_area_is_numpys_trapezoid(values, seed):
-    places = np.sort(np.random.default_rng(seed).random(len(values)))
-    expected = np.trapezoid(values, places) if hasattr(np, "trapezoid") else np.trapz(values, places)
-    assert area(torch.tensor(values, dtype=torch.float64), torch.tensor(places)) == pytest.approx(expected, abs=1e-9)
 
 
 @settings(max_examples=40)
