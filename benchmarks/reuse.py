@@ -25,7 +25,7 @@ import usu
 from usu.metrics.maps import ranking
 from usu.metrics.passes import cuts
 from usu.models import Loaded, load
-from usu.score.bayesian import orthogonal_groups
+from usu.score.groups import orthogonal_groups
 from usu.score.posterior import centres
 
 PICTURES = ("astronaut", "chelsea", "coffee", "rocket")

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from math import isfinite, isnan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -110,31 +111,12 @@ def shape(tensor: torch.Tensor) -> str:
     return " x ".join(str(n) for n in tensor.shape) or "()"
 
 
-class Extremes(NamedTuple):
-    """The lowest and the highest number of a tensor, NaN where there is one in it."""
-
-    low: float
-    high: float
-
-
-class _Extremes(torch.autograd.Function):
-    """Both numbers of a tensor whatever transform is at work on it."""
-
-    @staticmethod
-    def forward(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.stack(torch.aminmax(tensor))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.mark_non_differentiable(output)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _Extremes.apply(tensor), None  # type: ignore[no-untyped-call]
+Extremes = namedtuple("Extremes", ("low", "high"))
+Extremes.__doc__ = "The lowest and the highest number of a tensor, NaN where there is one in it."
 
 
 def extremes(tensor: torch.Tensor) -> Extremes:
-    """One pass over a tensor.
+    """Both in one pass.
 
     >>> extremes(torch.tensor([2.0, -1.0]))
     Extremes(low=-1.0, high=2.0)
@@ -144,8 +126,27 @@ def extremes(tensor: torch.Tensor) -> Extremes:
     try:
         return Extremes(low.item(), high.item())
     except RuntimeError:  # inside torch.vmap no tensor has a number
-        low, high = _Extremes.apply(plain)  # type: ignore[no-untyped-call]
-        return Extremes(low.item(), high.item())
+        return _extremes_of_batch(plain)
+
+
+def _extremes_of_batch(tensor: torch.Tensor) -> Extremes:
+    """Of all that a transform works on together, whose tensors only a function of torch's own sees."""
+
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(tensor: torch.Tensor) -> torch.Tensor:
+            return torch.stack(torch.aminmax(tensor))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+            ctx.mark_non_differentiable(output)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return Both.apply(tensor), None  # type: ignore[no-untyped-call]
+
+    low, high = Both.apply(tensor)  # type: ignore[no-untyped-call]
+    return Extremes(low.item(), high.item())
 
 
 def finite(name: str, tensor: torch.Tensor) -> Extremes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,16 +41,14 @@ class Input:
     finer: tuple[Tensor, ...] | None = None
     #: Whether the result has a leading dimension of targets.
     several: bool = False
+    #: H x W, L or D x H x W.
+    size: tuple[int, ...] = field(init=False)
+    #: Is there no mass to redistribute?
+    empty: bool = field(init=False)
 
-    @property
-    def size(self) -> tuple[int, ...]:
-        """H x W, L or D x H x W."""
-        return tuple(self.image.shape[1:])
-
-    @cached_property
-    def empty(self) -> bool:
-        """Is there no mass to redistribute?"""
-        return not bool(self.coarse.detach().any())
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", tuple(self.image.shape[1:]))
+        object.__setattr__(self, "empty", not bool(self.coarse.detach().any()))
 
     @cached_property
     def partition(self) -> Partition:
@@ -59,21 +57,11 @@ class Input:
         return partition_of(self.coarse, blank, self.cells)[0]
 
 
-@dataclass(frozen=True, eq=False)
-class Call:
-    """All that was handed to `usu.upsample`, a picture at a time."""
-
-    inputs: list[Input]
-    batched: bool
-    #: Back to the library, dtype and device of the coarse map.
-    back: Callable[[Tensor], Any]
-
-
 def call_of(
     coarse: Array | CoarseMap, image: Array, target: Any, *, model: object = None, picture: Array | None = None,
     cells: Array | None = None, finer: Sequence[Array] | None = None,
-) -> Call:  # fmt: skip
-    """One input per picture, with shapes checked against each other.
+) -> tuple[list[Input], bool, Callable[[Tensor], Any]]:  # fmt: skip
+    """One input per picture, checked; whether they are a batch; and the way back to the coarse map's library and dtype.
 
     ``model`` tells a signal's batch from a picture and a picture's from a volume, see `dims_of`; a source's map knows.
     """
@@ -103,17 +91,13 @@ def call_of(
     shown = None if picture is None else _pictures(picture, stack, batched=batched)
     inputs = [
         Input(
-            coarse=values[i] if batched else values,
-            image=stack[i],
-            picture=as_numpy(displayable(stack[i])) if shown is None else shown[i],
-            target=targets[i],
-            cells=own,
-            finer=None if levels is None else tuple(level[i] if batched else level for level in levels),
+            values[i] if batched else values, stack[i], as_numpy(displayable(stack[i])) if shown is None else shown[i],
+            targets[i], own, None if levels is None else tuple(level[i] if batched else level for level in levels),
             several=len(lead) == 1 + batched or isinstance(targets[i], (list, tuple)),
         )
         for i in range(count)
-    ]
-    return Call(inputs, batched, check.like_input(coarse))
+    ]  # fmt: skip
+    return inputs, batched, check.like_input(coarse)
 
 
 #: A signal, a picture, a volume.
@@ -139,12 +123,11 @@ def dims_of(image: Tensor, model: object) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Pictured:
-    """One picture as the model takes it, and as a person sees it where that is known."""
+    """One picture as the model takes it, (C, H, W), and as a person sees it, H x W x 3 in [0, 1]."""
 
-    #: (C, H, W), (C, L) or (C, D, H, W).
     image: Tensor
-    #: H x W x 3 in [0, 1]: what the model sees, and the whole of it, in which the former sits by ``geometry``.
-    picture: NDArray | None = None
+    picture: NDArray
+    #: Of a file or pixels: the whole of it, in which ``picture`` sits by ``geometry``.
     original: NDArray | None = None
     geometry: Geometry | None = None
 
@@ -155,7 +138,6 @@ def pictured(image: Any, known: Known) -> Pictured:
     A tensor, or an array (C, H, W), is what the model takes already; so is every array for a model of signals or
     volumes. A path, a Pillow image, a `Picture` and an array (H, W, 3) of bytes are prepared as the model wants it.
     """
-    found: Picture | None = None
     if isinstance(image, (str, Path)):
         found = read(image)
     elif isinstance(image, Picture):
@@ -164,8 +146,9 @@ def pictured(image: Any, known: Known) -> Pictured:
         found = taken(image)
     elif isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] == 3 and _is_seen(image, known.model):
         found = Picture(Path("array"), as_bytes(image), (image.shape[0], image.shape[1]))
-    if found is None:
-        return Pictured(_one_image(image, known.model))
+    else:
+        tensor = _one_image(image, known.model)
+        return Pictured(tensor, as_numpy(displayable(tensor)))
     if known.prepare is None:
         raise ValueError(
             "`prepare` must say how a picture becomes the model's input, because the model "

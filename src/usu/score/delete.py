@@ -10,7 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.segmented import Scores, segmented
+from usu.score.groups import Scores, segmented
 from usu.types import Array
 
 
