@@ -43,12 +43,17 @@ class Input:
     several: bool = False
     #: H x W, L or D x H x W.
     size: tuple[int, ...] = field(init=False)
+    #: The coarse maps, (n, h, w) or, with labels, (n, K); without their graph.
+    maps: Tensor = field(init=False)
     #: Is there no mass to redistribute?
     empty: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", tuple(self.image.shape[1:]))
-        object.__setattr__(self, "empty", not bool(self.coarse.detach().any()))
+        size, plain = tuple(self.image.shape[1:]), self.coarse.detach()
+        inner = len(size) if self.cells is None or isinstance(self.cells, Labels) else 1
+        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "maps", plain.reshape(-1, *plain.shape[-inner:]))
+        object.__setattr__(self, "empty", not bool(plain.any()))
 
     @cached_property
     def partition(self) -> Partition:
@@ -89,14 +94,13 @@ def call_of(
     agree(lead[-1] if len(lead) == 1 + batched else 1, _alike(targets))
     levels = None if finer is None else _levels(finer, tuple(lead), dims)
     shown = None if picture is None else _pictures(picture, stack, batched=batched)
-    inputs = [
-        Input(
-            values[i] if batched else values, stack[i], as_numpy(displayable(stack[i])) if shown is None else shown[i],
-            targets[i], own, None if levels is None else tuple(level[i] if batched else level for level in levels),
-            several=len(lead) == 1 + batched or isinstance(targets[i], (list, tuple)),
-        )
-        for i in range(count)
-    ]  # fmt: skip
+    inputs = []
+    for i in range(count):
+        own_levels = None if levels is None else tuple(level[i] if batched else level for level in levels)
+        seen_as = as_numpy(displayable(stack[i])) if shown is None else shown[i]
+        several = len(lead) == 1 + batched or isinstance(targets[i], (list, tuple))
+        one = values[i] if batched else values
+        inputs.append(Input(one, stack[i], seen_as, targets[i], own, own_levels, several))
     return inputs, batched, check.like_input(coarse)
 
 
@@ -207,6 +211,14 @@ def model_of(model: Any) -> Any:
         return model.model
     inner = getattr(model, "model", None)  # of a pipeline of transformers
     return inner if hasattr(model, "image_processor") and isinstance(inner, torch.nn.Module) else model
+
+
+def model_name(model: object) -> str:
+    """For manifests and sentences."""
+    kind = type(model)
+    if isinstance(model, torch.nn.Module):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return getattr(model, "__name__", kind.__qualname__)
 
 
 def agree(maps: int, targets: int) -> None:

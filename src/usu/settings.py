@@ -186,9 +186,13 @@ UPSAMPLE_DEFAULT, EXPLAIN_DEFAULT = "cell", "soft"
 
 
 def settings_of(
-    preset: str | Settings | None, *, default: str = UPSAMPLE_DEFAULT,
-    evaluations: int | Literal["auto"] | None = None, seed: int | None = None, engine: RuntimeName | None = None,
-) -> Settings:  # fmt: skip
+    preset: str | Settings | None,
+    *,
+    default: str = UPSAMPLE_DEFAULT,
+    evaluations: int | Literal["auto"] | None = None,
+    seed: int | None = None,
+    engine: RuntimeName | None = None,
+) -> Settings:
     """A preset by its name, or the settings themselves; with other evaluations, seed or engine where they are given."""
     settings = default if preset is None else preset
     if not isinstance(settings, Settings):

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -19,26 +18,24 @@ from torch.nn import functional
 from usu.errors import UsuWarning
 from usu.forward import Engine, Model, Progress, Target
 from usu.forward import engine as engine_of
-from usu.forward.calls import one_thread
 from usu.forward.engine import RuntimeName
 from usu.forward.fills import Drop
-from usu.inputs import Input, agree, call_of, model_of
-from usu.operator.cells import Labels, boxes, inner_dims
+from usu.inputs import Input, agree, call_of, model_name, model_of
+from usu.operator.cells import Labels, boxes
 from usu.operator.interpolate import interpolate
 from usu.pipeline.halves import (
     AT_ONCE,
+    Certainty,
     Scored,
     field_of,
     finer_of,
     map_of,
-    maps_of,
     mass_error_of,
-    model_name,
     scores_of,
 )
 from usu.refine.loop import share_of_largest, unit_scale
 from usu.results import Upsampled, versions
-from usu.score.groups import MANY, Effects
+from usu.score.groups import Effects, few_threads
 from usu.score.posterior import iou_with_first
 from usu.settings import Settings, settings_of
 from usu.sources.coarse import CoarseMap
@@ -101,8 +98,9 @@ def upsample(
     (32, 16, True)
     """
     settings = settings_of(preset, evaluations=evaluations, seed=seed, engine=engine)
-    about, limit = {"preset": settings.name, "settings": settings.described()}, settings.limit
-    asked = model_of(model)
+    about: dict[str, Any] = {"preset": settings.name, "settings": settings.described()}
+    limit, asked = settings.limit, model_of(model)
+    about["model"] = model_name(asked)
     inputs, batched, back = call_of(coarse, image, target, model=asked, picture=picture, cells=cells, finer=finer)
     # a callable target reads the raw output; log-odds are of classes
     links = ["logit" if callable(one.target) and settings.link == "log_odds" else settings.link for one in inputs]
@@ -118,11 +116,10 @@ def upsample(
 
 
 def _one(
-    given: Input, asked: Engine, settings: Settings, about: dict[str, Any], back: Callable[[Tensor], Any],
-    progress: Progress | None,
-) -> Upsampled[Any]:  # fmt: skip
+    given: Input, asked: Engine, settings: Settings, about: dict[str, Any], back: Any, progress: Progress | None
+) -> Upsampled[Any]:
     """One picture of a call."""
-    start, model = time.perf_counter(), asked.model
+    start = time.perf_counter()
     asked, finer = finer_of(given, asked, settings)
     # the scores of a gradient, and no scores at all, have no use for another runtime than torch
     scored_by_passes = settings.scoring in ("sampled", "delete") and not given.empty
@@ -143,32 +140,33 @@ def _one(
     scored = scores_of(given, asked, settings, finer=finer, progress=progress, enough=enough)
     # a callable target may turn out to hold several
     several = given.several or len(scored.field) > 1
-    agree(len(maps_of(given)), len(scored.field))
+    if callable(given.target):
+        agree(len(given.maps), len(scored.field))
     field = (scored.field if several else scored.field[0]).to(given.coarse.device)
     levels = finer if several else tuple(level[0] for level in finer)
     result = map_of(given.coarse, field, settings, cells=given.cells, finer=levels)
+    pixel_map, scores = back(result), back(field)
+    mass_error = mass_error_of(result, given.coarse, field, settings, cells=given.cells)
     certainty = certainty_of(scored, given, settings, levels) if scored.effects is not None else None
+    stderr = None if certainty is None else back(certainty.stderr)
     notes = {note, "" if certainty is None else sentence(certainty, settings.stability)} - {""}
     # scores that draw no lots would be the same again; of those that do, without a posterior, nobody knows
     lots = settings.scoring == "sampled" and not given.empty
     return Upsampled(
-        pixel_map=back(result),
-        stderr=None if certainty is None else back(certainty.stderr),
+        pixel_map=pixel_map,
+        stderr=stderr,
         stability=certainty.stability if certainty is not None else None if lots else 1.0,
-        scores=back(field),
+        scores=scores,
         effects=scored.effects,
         segments=scored.segments,
         depth_scores=scored.fields,
         evaluations=asked.meter.spent,
         stop_reason=scored.stop_reason,
-        mass_error=mass_error_of(result, given.coarse, field, settings, cells=given.cells),
+        mass_error=mass_error,
         seconds=time.perf_counter() - start,
-        provenance={
-            **about, "model": model_name(model), "engine": ran_by, "notes": sorted(notes), "target": scored.target,
-            "versions": versions(),
-        },
+        provenance=about | {"engine": ran_by, "notes": sorted(notes), "target": scored.target, "versions": versions()},
         picture=given.picture,
-    )  # fmt: skip
+    )
 
 
 def _batch(done: Sequence[Upsampled[Any]]) -> Upsampled[Any]:
@@ -193,18 +191,6 @@ def _batch(done: Sequence[Upsampled[Any]]) -> Upsampled[Any]:
         picture=np.stack([one.picture for one in done if one.picture is not None]),
         **each,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Certainty:
-    """What the posterior of one run says of its map."""
-
-    #: The expected IoU of the 5 % highest pixels between this run and another, over the targets.
-    stability: float
-    #: (T, H, W) or (H, W): the standard deviation of each pixel's value.
-    stderr: Tensor
-    #: More evaluations, and the stability they let expect; empty where it is high already.
-    outlook: tuple[tuple[int, float], ...] = ()
 
 
 def sentence(certainty: Certainty, wanted: float) -> str:
@@ -247,7 +233,7 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
     if effects is None:
         raise ValueError("`scored` must have a posterior; got scores without.")
     outlook = []
-    with one_thread(len(effects.varied) < MANY):
+    with few_threads(len(effects.varied)):
         stability = expected_stability(effects, labels, given, settings, finer)
         spread = torch.cat([maps.std(0) for maps in _maps(effects.draws(_DRAWS), labels, given, settings, finer)])
         for times in (2, 4, 8) if stability < settings.stability else ():
@@ -275,7 +261,7 @@ def _maps(
         cells = boxes(cells.grid or (), small.shape)
     elif cells is not None:
         cells = cells[apart]
-    coarse, layers = maps_of(given).cpu().double(), [level.cpu() for level in finer]
+    coarse, layers = given.maps.cpu().double(), [level.cpu() for level in finer]
     together = max(1, AT_ONCE // (len(effects) * small.size))
     for some in torch.arange(effects.shape[1]).split(together):
 
@@ -285,7 +271,7 @@ def _maps(
         field = segment_scores(effects[:, some], labels, settings)[..., torch.from_numpy(small)]
         field = field_of(field.flatten(0, 1), picture, settings).reshape(field.shape)
         levels = [own(level, small.ndim) for level in layers]
-        yield map_of(own(coarse, inner_dims(cells)), field, settings, cells=cells, finer=levels)
+        yield map_of(own(coarse, coarse.ndim - 1), field, settings, cells=cells, finer=levels)
 
 
 def segment_scores(effects: Tensor, labels: NDArray, settings: Settings) -> Tensor:

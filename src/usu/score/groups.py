@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,6 @@ from torch import Tensor
 from usu import _checks as check
 from usu.errors import UsuError
 from usu.forward import Engine, Progress
-from usu.forward.calls import one_thread
 from usu.forward.fills import Drop, Fill, apply, filled, keep_shown
 from usu.score.posterior import Posterior, centres, fit, kernels, repeat, segment_sums
 from usu.types import Array, NDArray
@@ -23,7 +23,7 @@ from usu.types import Array, NDArray
 #: Groups between two looks, where certainty decides how many there will be.
 STEP = 60
 #: From so many segments on, several threads are worth it for what follows the passes.
-MANY = 500
+_MANY = 500
 
 
 @dataclass(frozen=True)
@@ -194,13 +194,24 @@ def effects_of_groups(
             continue
         if hoped is not None and len(hoped) not in (1, values[0].shape[1]):  # several maps, one target
             hoped = hoped.mean(0, keepdim=True)
-        with one_thread(len(varied) < MANY):
+        with few_threads(len(varied)):
             posterior = fit(groups[:end], torch.cat(values), covariances=prior, evidence=hoped)
             ended = stopped and end < evaluations
             found = Effects(posterior, groups[:end], prior, hoped, varied, parts.start, ended)
             before, sure = sure, last or (enough is not None and enough(found, segments))
         if last or (before and sure):
             return found
+
+
+@contextmanager
+def few_threads(segments: int) -> Iterator[None]:
+    """One torch thread inside where segments are few: threads would wait for each other longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if segments < _MANY else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def orthogonal_groups(count: int, places: Tensor, generator: torch.Generator) -> Tensor:
