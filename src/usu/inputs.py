@@ -90,17 +90,15 @@ def call_of(
         wanted = f"{count} x {grid} or {count} x T x {grid}" if batched else f"{grid} or T x {grid}"
         raise ValueError(f"`coarse` must be {wanted} for this `image`; got {check.shape(values)}.")
     own = _cells(values, size, cells)
-    targets = _per_picture(target, count, batched=batched)
-    agree(lead[-1] if len(lead) == 1 + batched else 1, _alike(targets))
+    targets, several_targets = _per_picture(target, count, batched=batched)
+    agree(lead[-1] if len(lead) == 1 + batched else 1, several_targets)
     levels = None if finer is None else _levels(finer, tuple(lead), dims)
     shown = None if picture is None else _pictures(picture, stack, batched=batched)
-    inputs = []
-    for i in range(count):
-        own_levels = None if levels is None else tuple(level[i] if batched else level for level in levels)
+    several, inputs = len(lead) == 1 + batched or several_targets > 0, []
+    for i, one in enumerate(values if batched else [values]):
+        finer_maps = None if levels is None else tuple(level[i] if batched else level for level in levels)
         seen_as = as_numpy(displayable(stack[i])) if shown is None else shown[i]
-        several = len(lead) == 1 + batched or isinstance(targets[i], (list, tuple))
-        one = values[i] if batched else values
-        inputs.append(Input(one, stack[i], seen_as, targets[i], own, own_levels, several))
+        inputs.append(Input(one, stack[i], seen_as, targets[i], own, finer_maps, several))
     return inputs, batched, check.like_input(coarse)
 
 
@@ -111,8 +109,7 @@ _FORMS = ("C x L", "C x H x W", "C x D x H x W")
 def dims_of(image: Tensor, model: object) -> int:
     """1 for a signal (C, L), 2 for a picture (C, H, W), 3 for a volume (C, D, H, W), each alone or in a batch.
 
-    Three or four dimensions can be either; then the model's first convolution decides, and without one it is a picture.
-    Two dimensions are a signal's, unless the model's convolutions are none of signals.
+    Where both could be, the model's first convolution decides, and without one three or four are a picture's.
 
     >>> dims_of(torch.zeros(1, 1, 9), torch.nn.Conv1d(1, 1, 3)), dims_of(torch.zeros(1, 1, 9), None)
     (1, 2)
@@ -181,10 +178,8 @@ def each_of(images: Any, model: object = None) -> tuple[Iterator[Any], int]:
 def _flattened(images: Any, model: object) -> Iterator[Any]:
     for entry in images:
         first = entry[0] if isinstance(entry, (list, tuple)) else entry  # (images, labels)
-        if isinstance(first, Tensor) and first.ndim == dims_of(first, model) + 2:
-            yield from first
-        else:
-            yield first
+        batch = isinstance(first, Tensor) and first.ndim == dims_of(first, model) + 2
+        yield from first if batch else [first]
 
 
 def _is_seen(array: NDArray, model: object) -> bool:
@@ -266,17 +261,23 @@ def _levels(finer: Sequence[Array], lead: tuple[int, ...], dims: int) -> list[Te
     return levels
 
 
-def _per_picture(target: Any, count: int, *, batched: bool) -> list[Any]:
+def _per_picture(target: Any, count: int, *, batched: bool) -> tuple[list[Any], int]:
+    """What each picture is asked about, and how many targets each has; 0 where they are not in a list."""
     if isinstance(target, (np.ndarray, Tensor)):
         target = target.tolist()
-    if not batched or target is None or callable(target) or not isinstance(target, (list, tuple)):
-        return [target] * count
-    if len(target) != count:
+    targets = list(target) if batched and isinstance(target, (list, tuple)) else [target] * count
+    if len(targets) != count:
         raise ValueError(
-            f"`target` must have one entry per picture ({count}); got {len(target)}. For several targets per picture "
+            f"`target` must have one entry per picture ({count}); got {len(targets)}. For several targets per picture "
             "pass a list of lists."
         )
-    return list(target)
+    counts = [len(goal) if isinstance(goal, (list, tuple)) else 0 for goal in targets]
+    if len(set(counts)) > 1:
+        got = ", ".join(f"a list of {n}" if n else "no list" for n in counts)
+        raise ValueError(
+            f"`target` must have the same form for every picture, one class or equally many in a list; got {got}."
+        )
+    return targets, counts[0]
 
 
 def _cells(coarse: Tensor, size: tuple[int, ...], cells: Array | None) -> Array | Labels | None:
@@ -291,21 +292,9 @@ def _cells(coarse: Tensor, size: tuple[int, ...], cells: Array | None) -> Array 
     return None if len(size) == 2 else boxes(grid, size, coarse.device)
 
 
-def _alike(targets: list[Any]) -> int:
-    """How many targets each picture has; 0 where they are not in a list."""
-    counts = [len(goal) if isinstance(goal, (list, tuple)) else 0 for goal in targets]
-    if len(set(counts)) > 1:
-        got = ", ".join(f"a list of {n}" if n else "no list" for n in counts)
-        raise ValueError(
-            f"`target` must have the same form for every picture, one class or equally many in a list; got {got}."
-        )
-    return counts[0]
-
-
 def _pictures(picture: Array, images: Tensor, *, batched: bool) -> NDArray:
-    shown = as_numpy(picture)
+    shown, flat = as_numpy(picture), images.ndim == 4
     shown = shown if batched else shown[None]
-    flat = images.ndim == 4
     if shown.shape[:-1] != (len(images), *images.shape[2:]) or (flat and shown.shape[-1] != 3):
         wanted = "H x W x 3 with the height and width" if flat else "the size and then channels, with the size"
         raise ValueError(

@@ -104,13 +104,17 @@ def explain(
     )
     weights = weights_digest(about.model) if isinstance(about.model, nn.Module) else None
     upsampled = replace(upsampled, provenance={**upsampled.provenance, "weights": weights})
-    found = upsampled.provenance["target"]
-    indices = found if isinstance(found, list) else [found]
-    if all(isinstance(index, int) for index in indices):
-        coarse = replace(coarse, targets=tuple(indices))
+    found, labels = upsampled.provenance["target"], []
+    for index in found if isinstance(found, list) else [found]:
+        if isinstance(index, int):
+            labels.append(names[index] if names is not None and index < len(names) else f"class {index}")
+        else:
+            labels.append("no class asked for" if index is None else index)
+    if isinstance(found, (list, int)):
+        coarse = replace(coarse, targets=tuple(found) if isinstance(found, list) else (found,))
     made = Explanation(
-        coarse, values, upsampled, shown, tuple(_label(index, names) for index in indices), given.original,
-        given.geometry, instead=instead, source_name=source if isinstance(source, str) else "own map",
+        coarse, values, upsampled, shown, tuple(labels), given.original, given.geometry, instead=instead,
+        source_name=source if isinstance(source, str) else "own map",
     )  # fmt: skip
     LOG.info("%r", made)
     return made
@@ -166,12 +170,6 @@ def line_of(progress: Progress | bool | None, what: str = "evaluations") -> Prog
     return progress if callable(progress) else told
 
 
-def _label(index: Any, classes: tuple[str, ...] | None) -> str:
-    if isinstance(index, int):
-        return classes[index] if classes is not None and index < len(classes) else f"class {index}"
-    return "no class asked for" if index is None else str(index)
-
-
 def shown_of(coarse: CoarseMap, settings: Settings) -> tuple[NDArray, list[Tensor] | None, str | None]:
     """The maps to upsample, of finer layers (None: nobody looked), and what they are where the source's is zero."""
     every = [_one_shown(coarse, settings, row) for row in range(len(coarse.values))]
@@ -195,7 +193,7 @@ def _one_shown(coarse: CoarseMap, settings: Settings, row: int) -> tuple[NDArray
             values, finer, instead = torch.ones_like(values), [], "the scores alone, on a coarse map of ones"
         elif any(bool(level.any()) for level in finer):
             values, instead = torch.ones_like(values), "the finer layers alone, on a coarse map of ones"
-    plain = as_numpy(values).astype(np.float64)
+    plain = values.detach().cpu().double().numpy()
     return plain, finer if finer or (instead and settings.scoring != "none") else None, instead
 
 

@@ -149,8 +149,6 @@ class Scorer:
     def __post_init__(self) -> None:
         settings = self.settings
         deletes, shapley = settings.scoring == "delete", (settings.scoring, settings.fit) == ("sampled", "kernel_shap")
-        #: (K,): the most that a map has in each cell; where all is zero no score is needed.
-        self.mass = self.given.maps.abs().amax(0).flatten()
         #: Levels still to be scored.
         self.rounds = settings.depth + 1
         #: Evaluations that one segment takes; 0 if they do not depend on the number of segments.
@@ -233,17 +231,17 @@ class Scorer:
         Locality decides in the last round only: in those before it, every score has a say in what is refined.
         """
         wanted = np.zeros(int(labels.max()) + 1, dtype=bool)
-        if self.settings.scoring == "none" or not bool(self.mass.any()):
+        if self.settings.scoring == "none" or self.given.empty:
             return wanted
         wanted[which] = True
         if self.cells is None or self.rounds > 1:
             return wanted
-        can = wanted & needed(labels, self.cells, self.mass).numpy()
+        can: NDArray = wanted & needed(labels, self.cells, self.given.maps.abs().amax(0)).numpy()
         if self.before is not None:  # siblings are measured against each other: one that matters brings the others
             parent = np.zeros(len(wanted), dtype=np.int64)
             parent[labels] = self.before
             can = wanted & np.isin(parent, parent[can])
-        return np.asarray(can)
+        return can
 
 
 def field_of(scores: Tensor, picture: NDArray, settings: Settings) -> Tensor:

@@ -67,13 +67,12 @@ def upsample(
         coarse: (h, w) for one picture; (T, h, w) for several targets; a leading B for a batch; or what a source such
             as `usu.gradcam` returned. With ``cells``, (..., K) instead of (..., h, w).
         image: what the model takes, (C, H, W) or (B, C, H, W). A signal is (C, L), a volume or a video (C, D, H, W),
-            with ``coarse`` (l,) and (d, h, w); where a batch of one and a single other have as many dimensions, the
-            model's first convolution decides, and without one it is a picture.
+            with ``coarse`` (l,) and (d, h, w); where both could be, the model's first convolution decides, and without
+            one it is a picture.
         model: an ``nn.Module`` or any callable batch -> logits; left exactly as it was found.
         target: class index; several for one picture; one (or several) per picture of a batch; a callable on the
             output; None for the model's top class.
-        preset: ``"paper"``, ``"fast"``, ``"cell"``, ``"soft"``, or `Settings`. None is ``"cell"``: every cell keeps
-            the mass it came with.
+        preset: ``"paper"``, ``"fast"``, ``"cell"``, ``"soft"``, or `Settings`. None is ``"cell"``: D1.
         evaluations: model evaluations per picture; None: as the preset has it. A number is made exactly by sampled
             scoring, unless refinement ends before the last depth or no score can change the result (a map of zeros).
             ``"auto"``: as many as the settings' ``stability`` takes, at most their ``ceiling``.
@@ -102,9 +101,10 @@ def upsample(
     limit, asked = settings.limit, model_of(model)
     about["model"] = model_name(asked)
     inputs, batched, back = call_of(coarse, image, target, model=asked, picture=picture, cells=cells, finer=finer)
-    # a callable target reads the raw output; log-odds are of classes
-    links = ["logit" if callable(one.target) and settings.link == "log_odds" else settings.link for one in inputs]
-    engines = [engine_of(asked, one.target, link=link, limit=limit) for one, link in zip(inputs, links, strict=True)]
+    engines = []
+    for given in inputs:  # a callable target reads the raw output; log-odds are of classes
+        link: Any = "logit" if callable(given.target) and settings.link == "log_odds" else settings.link
+        engines.append(engine_of(asked, given.target, link=link, limit=limit))
     done = [_one(given, own, settings, about, back, progress) for given, own in zip(inputs, engines, strict=True)]
     for number, given in enumerate(inputs):
         if given.empty:
