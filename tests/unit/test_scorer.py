@@ -7,7 +7,6 @@ from tests.chosen import chosen
 from usu.forward import engine
 from usu.forward.fills import Constant
 from usu.inputs import Input
-from usu.operator.cells import partition_of
 from usu.pipeline.halves import Scorer
 
 #: Segment 0 is the left half; the right half has three.
@@ -25,8 +24,7 @@ def test_a_segment_that_cannot_change_the_result_gets_the_lowest_score_of_the_ot
         link="logit", depth=0,
     )  # fmt: skip
     asked = engine(model, 0, limit=5)
-    cells = partition_of(coarse, torch.zeros(3, 4).double(), None)[0].labels()
-    scorer = Scorer(Input(coarse, image, np.zeros((3, 4, 3))), asked, settings, cells)
+    scorer = Scorer(Input(coarse, image, np.zeros((3, 4, 3))), asked, settings)
     found = scorer(LABELS, np.arange(4))
     assert found.tolist() == [[-6.0, -2.0, -4.0, -6.0]]
     assert asked.meter.spent == 4, "the picture and three segments"

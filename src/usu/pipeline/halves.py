@@ -86,17 +86,7 @@ def scores_of(
         enough: for ``evaluations="auto"``: do these effects of segments (labels) suffice?
         progress: called with the evaluations done and to do; True ends scores that have a posterior.
     """
-    evidence = None
-    if settings.fit == "posterior" and settings.base is not None and not everywhere:
-        blank = torch.zeros(given.size, dtype=given.coarse.dtype, device=given.coarse.device)
-        evidence = base_of(given.coarse, blank, settings, cells=given.cells, finer=finer)
-        evidence = None if evidence is None else evidence.detach().clamp(min=0).reshape(-1, *given.size)
-    # where nothing reaches beyond a cell, D4 says which segments can change the result
-    reaching = everywhere or settings.trace > 0 or settings.edges == "picture" or settings.budget != "cell"
-    scorer = Scorer(
-        given, engine, settings, cells=None if reaching else given.partition.labels(),
-        targets=len(finer[0]) if finer else 1, evidence=evidence, enough=enough, progress=progress,
-    )  # fmt: skip
+    scorer = Scorer(given, engine, settings, finer, everywhere, enough, progress)
     unscored, posterior = settings.scoring == "none", (settings.scoring, settings.fit) == ("sampled", "posterior")
 
     def cut(labels: NDArray, which: NDArray, limit: int | None) -> NDArray:
@@ -131,12 +121,8 @@ class Scorer:
     given: Input
     engine: Engine
     settings: Settings
-    #: (H, W): the cell of each pixel, where D4 says which segments can change the result; None: all can.
-    cells: Tensor | None = None
-    #: How many values the target holds, as far as it is known.
-    targets: int = 1
-    #: (T, H, W), for scores with a posterior: where effects are expected.
-    evidence: Tensor | None = None
+    finer: Sequence[Tensor] = ()
+    everywhere: bool = False
     enough: Callable[[Effects, NDArray], bool] | None = None
     progress: Progress | None = None
     #: Of the last level, where scores have a posterior.
@@ -147,7 +133,7 @@ class Scorer:
     before: NDArray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        settings = self.settings
+        given, settings = self.given, self.settings
         deletes, shapley = settings.scoring == "delete", (settings.scoring, settings.fit) == ("sampled", "kernel_shap")
         #: Levels still to be scored.
         self.rounds = settings.depth + 1
@@ -157,6 +143,15 @@ class Scorer:
         self.extra = int(shapley or (deletes and settings.mode != "delete"))
         #: Whether effects are differences from the picture as it is.
         self.compares = shapley or (deletes and settings.mode != "keep")
+        reaching = settings.trace > 0 or settings.edges == "picture" or settings.budget != "cell"
+        #: (H, W): where nothing reaches beyond a cell, each pixel's; D4 says which segments can change the result.
+        self.cells = None if reaching or self.everywhere else given.partition.labels()
+        #: (T, H, W), for scores with a posterior: where effects are expected.
+        self.evidence: Tensor | None = None
+        if settings.fit == "posterior" and not self.everywhere:
+            blank = torch.zeros(given.size, dtype=given.coarse.dtype, device=given.coarse.device)
+            base = base_of(given.coarse, blank, settings, cells=given.cells, finer=self.finer)
+            self.evidence = None if base is None else base.detach().clamp(min=0).reshape(-1, *given.size)
 
     def affordable(self) -> int | None:
         """How many more segments can be scored in this round and those after it; None if there is no end to it."""
@@ -179,7 +174,8 @@ class Scorer:
             self.engine, self.reference = self.engine.aim(self.given.image)
         if not some:
             goal = self.engine.target if self.reference is None else self.reference
-            count = len(goal) if isinstance(goal, (tuple, Tensor)) else self.targets
+            known = len(self.finer[0]) if self.finer else 1
+            count = len(goal) if isinstance(goal, (tuple, Tensor)) else known
             return torch.zeros(count, len(which), dtype=torch.float64)
         found = self._scored(labels, wanted)
         if found.target is not None:
