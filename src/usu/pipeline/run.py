@@ -72,7 +72,8 @@ def upsample(
         model: an ``nn.Module`` or any callable batch -> logits; left exactly as it was found.
         target: class index; several for one picture; one (or several) per picture of a batch; a callable on the
             output; None for the model's top class.
-        preset: ``"paper"``, ``"fast"``, ``"cell"``, ``"soft"``, or `Settings`. None is ``"cell"``: D1.
+        preset: ``"paper"``, ``"fast"``, ``"cell"``, ``"soft"``, or `Settings`. None is ``"cell"``: every cell keeps
+            the mass it came with.
         evaluations: model evaluations per picture; None: as the preset has it. A number is made exactly by sampled
             scoring, unless refinement ends before the last depth or no score can change the result (a map of zeros).
             ``"auto"``: as many as the settings' ``stability`` takes, at most their ``ceiling``.
