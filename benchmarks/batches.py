@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from usu.forward import engine
-from usu.score.bayesian import STEP
+from usu.score.groups import STEP
 
 CHUNKS = (15, 30, STEP, 120, 180, 240)
 ROWS, TURNS = 720, 7

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 import usu
 from usu.metrics.maps import cuts, ranking
 from usu.models import Loaded, load
-from usu.score.bayesian import orthogonal_groups
+from usu.score.groups import orthogonal_groups
 from usu.score.posterior import centres
 
 PICTURES = ("astronaut", "chelsea", "coffee", "rocket")

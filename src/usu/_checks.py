@@ -1,13 +1,14 @@
-"""Questions asked of every argument at the door, one function for each. An answer that will not do is one sentence:
+"""Questions asked of every argument at the door, one function for each.
 
-`` `argument` must ...; got .... `` and what to do about it, only where that is not plain.
+An answer that will not do is one sentence, `` `argument` must ...; got .... ``, and what to do where that is not plain.
 """
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from math import isfinite, isnan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,14 +62,7 @@ def labels(
     every: bool = False,
     like: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """One whole number per pixel, as int64.
-
-    Args:
-        size: the shape they must have; None: any.
-        least: the smallest label allowed; None: any.
-        every: True asks for 0 to P - 1 with each of them used.
-        like: as in `any_tensor`.
-    """
+    """One whole number per pixel, as int64: of shape ``size``, from ``least`` on; ``every``: 0 to P - 1, all used."""
     given = any_tensor(name, value, like=like)
     if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         raise TypeError(f"`{name}` must hold integer labels; got {given.dtype}. Convert it, e.g. to int64.")
@@ -90,11 +84,10 @@ def labels(
 
 def like_input(original: Array) -> Callable[[torch.Tensor], Any]:
     """The way back: results leave in the library and dtype of ``original``."""
+    dtype: Any = original.dtype
     if isinstance(original, np.ndarray):
-        dtype = original.dtype
         return lambda tensor: tensor.detach().cpu().numpy().astype(dtype, copy=False)
-    dtype_out = original.dtype
-    return lambda tensor: tensor.to(dtype_out)
+    return lambda tensor: tensor.to(dtype)
 
 
 def as_numpy(array: Array) -> NDArray:
@@ -110,42 +103,21 @@ def shape(tensor: torch.Tensor) -> str:
     return " x ".join(str(n) for n in tensor.shape) or "()"
 
 
-class Extremes(NamedTuple):
-    """The lowest and the highest number of a tensor, NaN where there is one in it."""
-
-    low: float
-    high: float
-
-
-class _Extremes(torch.autograd.Function):
-    """Both numbers of a tensor whatever transform is at work on it."""
-
-    @staticmethod
-    def forward(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.stack(torch.aminmax(tensor))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
-        ctx.mark_non_differentiable(output)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _Extremes.apply(tensor), None  # type: ignore[no-untyped-call]
+Extremes = namedtuple("Extremes", ("low", "high"))
+Extremes.__doc__ = "The lowest and the highest number of a tensor, NaN where there is one in it."
 
 
 def extremes(tensor: torch.Tensor) -> Extremes:
-    """One pass over a tensor.
+    """Both in one pass.
 
     >>> extremes(torch.tensor([2.0, -1.0]))
     Extremes(low=-1.0, high=2.0)
     """
     plain = tensor.detach()
+    while torch._C._functorch.is_functorch_wrapped_tensor(plain):  # inside torch.vmap no tensor has a number
+        plain = torch._C._functorch.get_unwrapped(plain)
     low, high = torch.aminmax(plain)
-    try:
-        return Extremes(low.item(), high.item())
-    except RuntimeError:  # inside torch.vmap no tensor has a number
-        low, high = _Extremes.apply(plain)  # type: ignore[no-untyped-call]
-        return Extremes(low.item(), high.item())
+    return Extremes(low.item(), high.item())
 
 
 def finite(name: str, tensor: torch.Tensor) -> Extremes:
@@ -160,9 +132,9 @@ def finite(name: str, tensor: torch.Tensor) -> Extremes:
 def in_unit_interval(name: str, tensor: torch.Tensor) -> Extremes:
     """All of [0, 1], nothing else."""
     found = extremes(tensor)
-    if not (found.low >= 0 and found.high <= 1):
-        if isnan(found.low) or isnan(found.high):
-            raise ValueError(f"`{name}` must be finite; got NaN.")
+    if isnan(found.low) or isnan(found.high):
+        raise ValueError(f"`{name}` must be finite; got NaN.")
+    if found.low < 0 or found.high > 1:
         raise ValueError(f"`{name}` must lie in [0, 1]; got values from {found.low:.4g} to {found.high:.4g}.")
     return found
 

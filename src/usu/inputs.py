@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,16 +40,19 @@ class Input:
     finer: tuple[Tensor, ...] | None = None
     #: Whether the result has a leading dimension of targets.
     several: bool = False
+    #: H x W, L or D x H x W.
+    size: tuple[int, ...] = field(init=False)
+    #: The coarse maps, (n, h, w) or, with labels, (n, K); without their graph.
+    maps: Tensor = field(init=False)
+    #: Is there no mass to redistribute?
+    empty: bool = field(init=False)
 
-    @property
-    def size(self) -> tuple[int, ...]:
-        """H x W, L or D x H x W."""
-        return tuple(self.image.shape[1:])
-
-    @cached_property
-    def empty(self) -> bool:
-        """Is there no mass to redistribute?"""
-        return not bool(self.coarse.detach().any())
+    def __post_init__(self) -> None:
+        size, plain = tuple(self.image.shape[1:]), self.coarse.detach()
+        inner = len(size) if self.cells is None or isinstance(self.cells, Labels) else 1
+        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "maps", plain.reshape(-1, *plain.shape[-inner:]))
+        object.__setattr__(self, "empty", not bool(plain.any()))
 
     @cached_property
     def partition(self) -> Partition:
@@ -58,21 +61,11 @@ class Input:
         return partition_of(self.coarse, blank, self.cells)[0]
 
 
-@dataclass(frozen=True, eq=False)
-class Call:
-    """All that was handed to `usu.upsample`, a picture at a time."""
-
-    inputs: list[Input]
-    batched: bool
-    #: Back to the library, dtype and device of the coarse map.
-    back: Callable[[Tensor], Any]
-
-
 def call_of(
     coarse: Array | CoarseMap, image: Array, target: Any, *, model: object = None, picture: Array | None = None,
     cells: Array | None = None, finer: Sequence[Array] | None = None,
-) -> Call:  # fmt: skip
-    """One input per picture, with shapes checked against each other.
+) -> tuple[list[Input], bool, Callable[[Tensor], Any]]:  # fmt: skip
+    """One input per picture, checked; whether they are a batch; and the way back to the coarse map's library and dtype.
 
     ``model`` tells a signal's batch from a picture and a picture's from a volume, see `dims_of`; a source's map knows.
     """
@@ -96,23 +89,16 @@ def call_of(
         wanted = f"{count} x {grid} or {count} x T x {grid}" if batched else f"{grid} or T x {grid}"
         raise ValueError(f"`coarse` must be {wanted} for this `image`; got {check.shape(values)}.")
     own = _cells(values, size, cells)
-    targets = _per_picture(target, count, batched=batched)
-    agree(lead[-1] if len(lead) == 1 + batched else 1, _alike(targets))
+    targets, several_targets = _per_picture(target, count, batched=batched)
+    agree(lead[-1] if len(lead) == 1 + batched else 1, several_targets)
     levels = None if finer is None else _levels(finer, tuple(lead), dims)
     shown = None if picture is None else _pictures(picture, stack, batched=batched)
-    inputs = [
-        Input(
-            coarse=values[i] if batched else values,
-            image=stack[i],
-            picture=as_numpy(displayable(stack[i])) if shown is None else shown[i],
-            target=targets[i],
-            cells=own,
-            finer=None if levels is None else tuple(level[i] if batched else level for level in levels),
-            several=len(lead) == 1 + batched or isinstance(targets[i], (list, tuple)),
-        )
-        for i in range(count)
-    ]
-    return Call(inputs, batched, check.like_input(coarse))
+    several, inputs = len(lead) == 1 + batched or several_targets > 0, []
+    for i, one in enumerate(values if batched else [values]):
+        finer_maps = None if levels is None else tuple(level[i] if batched else level for level in levels)
+        seen_as = as_numpy(displayable(stack[i])) if shown is None else shown[i]
+        inputs.append(Input(one, stack[i], seen_as, targets[i], own, finer_maps, several))
+    return inputs, batched, check.like_input(coarse)
 
 
 #: A signal, a picture, a volume.
@@ -122,8 +108,7 @@ _FORMS = ("C x L", "C x H x W", "C x D x H x W")
 def dims_of(image: Tensor, model: object) -> int:
     """1 for a signal (C, L), 2 for a picture (C, H, W), 3 for a volume (C, D, H, W), each alone or in a batch.
 
-    Three or four dimensions can be either; then the model's first convolution decides, and without one it is a picture.
-    Two dimensions are a signal's, unless the model's convolutions are none of signals.
+    Where both could be, the model's first convolution decides, and without one three or four are a picture's.
 
     >>> dims_of(torch.zeros(1, 1, 9), torch.nn.Conv1d(1, 1, 3)), dims_of(torch.zeros(1, 1, 9), None)
     (1, 2)
@@ -138,12 +123,11 @@ def dims_of(image: Tensor, model: object) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Pictured:
-    """One picture as the model takes it, and as a person sees it where that is known."""
+    """One picture as the model takes it, (C, H, W), and as a person sees it, H x W x 3 in [0, 1]."""
 
-    #: (C, H, W), (C, L) or (C, D, H, W).
     image: Tensor
-    #: H x W x 3 in [0, 1]: what the model sees, and the whole of it, in which the former sits by ``geometry``.
-    picture: NDArray | None = None
+    picture: NDArray
+    #: Of a file or pixels: the whole of it, in which ``picture`` sits by ``geometry``.
     original: NDArray | None = None
     geometry: Geometry | None = None
 
@@ -154,7 +138,6 @@ def pictured(image: Any, known: Loaded) -> Pictured:
     A tensor, or an array (C, H, W), is what the model takes already; so is every array for a model of signals or
     volumes. A path, a Pillow image, a `Picture` and an array (H, W, 3) of bytes are prepared as the model wants it.
     """
-    found: Picture | None = None
     if isinstance(image, (str, Path)):
         found = opened(Path(image))
     elif isinstance(image, Picture):
@@ -163,8 +146,9 @@ def pictured(image: Any, known: Loaded) -> Pictured:
         found = taken(image)
     elif isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] == 3 and _is_seen(image, known.model):
         found = Picture(Path("array"), as_bytes(image), (image.shape[0], image.shape[1]))
-    if found is None:
-        return Pictured(_one_image(image, known.model))
+    else:
+        tensor = _one_image(image, known.model)
+        return Pictured(tensor, as_numpy(displayable(tensor)))
     tensor, geometry, view = prepared(found, known.prepare)
     return Pictured(tensor, view, found.unit, geometry)
 
@@ -187,10 +171,8 @@ def each_of(images: Any, model: object = None) -> tuple[Iterator[Any], int]:
 def _flattened(images: Any, model: object) -> Iterator[Any]:
     for entry in images:
         first = entry[0] if isinstance(entry, (list, tuple)) else entry  # (images, labels)
-        if isinstance(first, Tensor) and first.ndim == dims_of(first, model) + 2:
-            yield from first
-        else:
-            yield first
+        batch = isinstance(first, Tensor) and first.ndim == dims_of(first, model) + 2
+        yield from first if batch else [first]
 
 
 def _is_seen(array: NDArray, model: object) -> bool:
@@ -217,6 +199,14 @@ def model_of(model: Any) -> Any:
         return model.model
     inner = getattr(model, "model", None)  # of a pipeline of transformers
     return inner if hasattr(model, "image_processor") and isinstance(inner, torch.nn.Module) else model
+
+
+def model_name(model: object) -> str:
+    """For manifests and sentences."""
+    kind = type(model)
+    if isinstance(model, torch.nn.Module):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return getattr(model, "__name__", kind.__qualname__)
 
 
 def agree(maps: int, targets: int) -> None:
@@ -264,17 +254,23 @@ def _levels(finer: Sequence[Array], lead: tuple[int, ...], dims: int) -> list[Te
     return levels
 
 
-def _per_picture(target: Any, count: int, *, batched: bool) -> list[Any]:
+def _per_picture(target: Any, count: int, *, batched: bool) -> tuple[list[Any], int]:
+    """What each picture is asked about, and how many targets each has; 0 where they are not in a list."""
     if isinstance(target, (np.ndarray, Tensor)):
         target = target.tolist()
-    if not batched or target is None or callable(target) or not isinstance(target, (list, tuple)):
-        return [target] * count
-    if len(target) != count:
+    targets = list(target) if batched and isinstance(target, (list, tuple)) else [target] * count
+    if len(targets) != count:
         raise ValueError(
-            f"`target` must have one entry per picture ({count}); got {len(target)}. For several targets per picture "
+            f"`target` must have one entry per picture ({count}); got {len(targets)}. For several targets per picture "
             "pass a list of lists."
         )
-    return list(target)
+    counts = [len(goal) if isinstance(goal, (list, tuple)) else 0 for goal in targets]
+    if len(set(counts)) > 1:
+        got = ", ".join(f"a list of {n}" if n else "no list" for n in counts)
+        raise ValueError(
+            f"`target` must have the same form for every picture, one class or equally many in a list; got {got}."
+        )
+    return targets, counts[0]
 
 
 def _cells(coarse: Tensor, size: tuple[int, ...], cells: Array | None) -> Array | Labels | None:
@@ -289,21 +285,9 @@ def _cells(coarse: Tensor, size: tuple[int, ...], cells: Array | None) -> Array 
     return None if len(size) == 2 else boxes(grid, size, coarse.device)
 
 
-def _alike(targets: list[Any]) -> int:
-    """How many targets each picture has; 0 where they are not in a list."""
-    counts = [len(goal) if isinstance(goal, (list, tuple)) else 0 for goal in targets]
-    if len(set(counts)) > 1:
-        got = ", ".join(f"a list of {n}" if n else "no list" for n in counts)
-        raise ValueError(
-            f"`target` must have the same form for every picture, one class or equally many in a list; got {got}."
-        )
-    return counts[0]
-
-
 def _pictures(picture: Array, images: Tensor, *, batched: bool) -> NDArray:
-    shown = as_numpy(picture)
+    shown, flat = as_numpy(picture), images.ndim == 4
     shown = shown if batched else shown[None]
-    flat = images.ndim == 4
     if shown.shape[:-1] != (len(images), *images.shape[2:]) or (flat and shown.shape[-1] != 3):
         wanted = "H x W x 3 with the height and width" if flat else "the size and then channels, with the size"
         raise ValueError(

@@ -1,9 +1,9 @@
-"""Settings: everything the pipeline lets one choose, checked when they are made. A preset is a few lines of them."""
+"""Everything the pipeline lets one choose, checked when it is made. A preset is a few lines of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ class Settings:
     #: Scores: ``"sampled"`` groups and a fit, ``"delete"`` one at a time, ``"gradient"`` one backward pass, ``"none"``:
     #: the base measure decides alone.
     scoring: Literal["sampled", "delete", "gradient", "none"] = "sampled"
-    #: The most model evaluations. Sampled scoring uses exactly so many. ``"auto"``: as many as the expected
+    #: The most model evaluations; sampled scoring uses exactly so many. ``"auto"``: as many as the expected
     #: ``stability`` takes, at most ``ceiling``. None: as many as the segments ask for.
     evaluations: int | Literal["auto"] | None = 300
     stability: float = 0.85
@@ -87,9 +87,9 @@ class Settings:
                 check.choice(name, value, words)
             else:
                 _OR_VALUES[name](value)
-        for name, least in (("parts", 1), ("children", 1), ("depth", 0), ("ceiling", 1)):
+        for name, least in {"parts": 1, "children": 1, "depth": 0, "ceiling": 1}.items():
             check.whole_number(name, getattr(self, name), least=least)
-        for name, low, high in _NUMBERS:
+        for name, (low, high) in _NUMBERS.items():
             check.real_number(name, getattr(self, name), least=low, most=high)
         for name in ("mixing", "temperature"):
             check.positive_number(name, getattr(self, name))
@@ -103,11 +103,11 @@ class Settings:
             raise TypeError(f"`potential` must be a function of scores; got {type(self.potential).__name__}.")
         if self.max_gain is not None:
             check.real_number("max_gain", self.max_gain, least=1)
+        if self.base is not None:
+            check.choice("base", self.base, ("bilinear", "layers"))
         if isinstance(self.fill, Drop):
             check.choice("engine", self.engine, ("torch", "auto"))
             check.choice("scoring", self.scoring, ("sampled", "delete", "none"))
-        if self.base is not None:
-            check.choice("base", self.base, ("bilinear", "layers"))
         if self.evaluations == "auto":
             if self.scoring != "sampled" or self.fit != "posterior":
                 raise ValueError("`evaluations` must be a number where no posterior tells when to stop; got 'auto'.")
@@ -125,22 +125,15 @@ class Settings:
     def name(self) -> str:
         """The preset it is, whatever its evaluations and seed; or what is different about it."""
         for name, preset in PRESETS.items():
-            changed = [
-                field.name
-                for field in fields(self)
-                if field.name not in _HOW and getattr(self, field.name) != getattr(preset, field.name)
-            ]
-            if not changed:
-                return name
-            if len(changed) == 1:
-                return f"{name}, other {changed[0]}"
+            changed = [key for key, value in vars(self).items() if key not in _HOW and value != getattr(preset, key)]
+            if len(changed) < 2:
+                return f"{name}, other {changed[0]}" if changed else name
         return "own settings"
 
     def described(self) -> dict[str, Any]:
         """As numbers and texts, for a manifest."""
         plain = (int, float, str, type(None))
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value if isinstance(value, plain) else repr(value) for name, value in values.items()}
+        return {name: value if isinstance(value, plain) else repr(value) for name, value in vars(self).items()}
 
 
 _WORDS: dict[str, tuple[str, ...]] = {
@@ -158,9 +151,9 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "budget": BUDGETS,
 }
 #: Settings that are any number, from the least to the most.
-_NUMBERS: tuple[tuple[str, float | None, float | None], ...] = (
-    ("threshold", 0, None), ("center", None, None), ("tolerance", 0, None), ("trace", 0, 1e-7), ("stability", 0, 1),
-)  # fmt: skip
+_NUMBERS: dict[str, tuple[float | None, float | None]] = {
+    "threshold": (0, None), "center": (None, None), "tolerance": (0, None), "trace": (0, 1e-7), "stability": (0, 1),
+}  # fmt: skip
 #: What may also be a value, by who checks it.
 _OR_VALUES: dict[str, Callable[[Any], object]] = {"fill": fill_named, "link": checked_link, "budget": checked_budget}
 
@@ -187,10 +180,8 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
         "fast": Settings(scoring="none", evaluations=None, base="layers", budget=SoftPrior(1.0, 0.0), max_gain=None),
     }
 )  # fmt: skip
-#: A map that is handed in keeps its masses: what `usu.upsample` does if nothing is said.
-UPSAMPLE_DEFAULT = "cell"
-#: What a person will look at follows the model: what `usu.explain` and wrapped CAMs do if nothing is said.
-EXPLAIN_DEFAULT = "soft"
+#: If nothing is said: a map that is handed in keeps its masses; what a person will look at follows the model.
+UPSAMPLE_DEFAULT, EXPLAIN_DEFAULT = "cell", "soft"
 
 
 def settings_of(
@@ -202,11 +193,10 @@ def settings_of(
     engine: RuntimeName | None = None,
 ) -> Settings:
     """A preset by its name, or the settings themselves; with other evaluations, seed or engine where they are given."""
-    settings = preset
+    settings = default if preset is None else preset
     if not isinstance(settings, Settings):
-        name = default if settings is None else settings
-        check.choice("preset", name, tuple(PRESETS))
-        settings = PRESETS[name]
+        check.choice("preset", settings, tuple(PRESETS))
+        settings = PRESETS[settings]
     given: dict[str, Any] = {"evaluations": evaluations, "seed": seed, "engine": engine}
     changes = {name: value for name, value in given.items() if value is not None}
     return replace(settings, **changes) if changes else settings

@@ -170,7 +170,8 @@ def test_left_out_segments_cannot_change_the_result(size, seed, depth, data):
     with pytest.MonkeyPatch.context() as patch:
         labels_of = result.segments[0]
         needed = usu.score.needed(labels_of, _cells(size), np.abs(coarse).ravel()).numpy()
-        patch.setattr("usu.score.scorer.needed", lambda labels, cells, masses: torch.ones(int(labels.max()) + 1).bool())
+        everything = lambda labels, cells, masses: torch.ones(int(labels.max()) + 1).bool()  # noqa: E731
+        patch.setattr("usu.pipeline.halves.needed", everything)
         every = usu.upsample(coarse, image, model, 0, preset=own)
     assert saved <= model.seen - saved
     if depth:

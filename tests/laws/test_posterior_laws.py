@@ -13,8 +13,8 @@ import torch
 import usu
 from tests.chosen import chosen
 from tests.small_nets import Tower, seeded
-from usu.score import coordinates, posterior
-from usu.score.bayesian import orthogonal_groups
+from usu.score import posterior
+from usu.score.groups import orthogonal_groups
 from usu.score.posterior import differences, fit, iou_with_first, kernels, repeat, segment_sums, tops
 
 
@@ -64,7 +64,7 @@ def test_the_mean_is_the_ridge_estimate_under_an_identity_covariance():
 
 @pytest.mark.parametrize("few", [0, 256])  # in the coordinates that the data see, and in all of them
 def test_it_is_the_textbook_posterior_with_evidence_and_any_covariance(few, monkeypatch):
-    monkeypatch.setattr(coordinates, "FEW", few)
+    monkeypatch.setattr(posterior, "FEW", few)
     groups, kernel, hope = pairs(4, 6), covariance(6, 2), torch.rand(6, generator=dice(4), dtype=torch.float64)
     values = torch.randn(8, 1, generator=dice(5), dtype=torch.float64)
     found = fit(groups, values, covariances=[kernel], evidence=hope, ratios=[0.5], strengths=[2.0], scale=1.5)
@@ -80,7 +80,7 @@ def test_with_few_groups_of_many_segments_all_coordinates_and_some_say_the_same(
     groups, hope = pairs(6, 20), torch.rand(2, 20, generator=dice(4), dtype=torch.float64)
     values, told = torch.randn(12, 2, generator=dice(5), dtype=torch.float64), {}
     for few in (0, 256):
-        monkeypatch.setattr(coordinates, "FEW", few)
+        monkeypatch.setattr(posterior, "FEW", few)
         kernels_ = [covariance(20, 2), covariance(20, 3)]
         told[few] = fit(groups, values, covariances=kernels_, evidence=hope)
         drawn = repeat(told[few], groups.repeat(2, 1), 3, dice(6), covariances=kernels_, evidence=hope)

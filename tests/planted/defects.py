@@ -176,7 +176,7 @@ DEFECTS: tuple[Defect, ...] = (
         ("groups, not segments", "share = total / shown.shape[1]", "share = total / shown.shape[0]"),
     ),
     *_in(
-        "score", "score/coordinates.py",
+        "score", "score/posterior.py",
         ("wrong sign of the volume", ".sum(1) + rows * ratio.log()", ".sum(1) - rows * ratio.log()"),
         ("certain of what nobody saw", "ratio / (self.w + ratio), 1.0)", "ratio / (self.w + ratio), 0.0)"),
     ),
@@ -217,7 +217,7 @@ DEFECTS: tuple[Defect, ...] = (
         ("signs cancel in the scale", "scale = flat.abs().sum(1", "scale = flat.sum(1"),
     ),
     *_in(
-        "pipeline", "pipeline/halves.py",
+        "pipeline", "pipeline/run.py",
         ("compared with itself", "every = every[1:]", "every = every[0:]"),
     ),
     *_in(

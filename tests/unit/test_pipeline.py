@@ -387,7 +387,7 @@ def test_a_refined_result_is_the_same_as_with_everything_evaluated(monkeypatch):
     saving = Counting()
     result = upsample(holes(), IMAGE, saving, 0, preset=settings)
     monkeypatch.setattr(
-        "usu.score.scorer.needed", lambda labels, cells, masses: torch.ones(int(labels.max()) + 1).bool()
+        "usu.pipeline.halves.needed", lambda labels, cells, masses: torch.ones(int(labels.max()) + 1).bool()
     )
     full = Counting()
     expected = upsample(holes(), IMAGE, full, 0, preset=settings)
@@ -489,7 +489,8 @@ def test_several_targets_are_the_same_made_a_few_at_a_time(net, coarse, monkeypa
         return upsample(coarse, IMAGE, net, [0, 1, 2], preset=chosen("soft", parts=6), evaluations=12)
 
     whole = made()
-    monkeypatch.setattr("usu.pipeline.halves._AT_ONCE", 1)
+    monkeypatch.setattr("usu.pipeline.halves.AT_ONCE", 1)
+    monkeypatch.setattr("usu.pipeline.run.AT_ONCE", 1)
     monkeypatch.setattr(sys.modules["usu.operator.interpolate"], "_AT_ONCE", 1)
     parts = made()
     for name in ("pixel_map", "scores", "stderr"):

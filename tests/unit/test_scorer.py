@@ -6,8 +6,8 @@ import torch
 from tests.chosen import chosen
 from usu.forward import engine
 from usu.forward.fills import Constant
-from usu.operator.cells import partition_of
-from usu.score.scorer import Scorer
+from usu.inputs import Input
+from usu.pipeline.halves import Scorer
 
 #: Segment 0 is the left half; the right half has three.
 LABELS = np.array([[0, 0, 1, 1], [0, 0, 2, 2], [0, 0, 3, 3]])
@@ -24,8 +24,7 @@ def test_a_segment_that_cannot_change_the_result_gets_the_lowest_score_of_the_ot
         link="logit", depth=0,
     )  # fmt: skip
     asked = engine(model, 0, limit=5)
-    cells = partition_of(coarse, torch.zeros(3, 4).double(), None)[0].labels()
-    scorer = Scorer(asked, image, settings, coarse.flatten(), np.zeros((3, 4, 3)), cells)
+    scorer = Scorer(Input(coarse, image, np.zeros((3, 4, 3))), asked, settings)
     found = scorer(LABELS, np.arange(4))
     assert found.tolist() == [[-6.0, -2.0, -4.0, -6.0]]
     assert asked.meter.spent == 4, "the picture and three segments"

@@ -12,7 +12,7 @@ import usu
 from usu.inputs import Input
 from usu.operator.interpolate import FLOOR, OF_COARSE, OF_FINER, RADII_PER_SIDE, follow_picture, guided_filter, layered
 from usu.pipeline import map_of
-from usu.pipeline.halves import expected_stability
+from usu.pipeline.run import expected_stability
 
 DRAW = torch.Generator().manual_seed(4)
 PICTURE = torch.rand(20, 28, 3, generator=DRAW, dtype=torch.float64).numpy()

@@ -17,7 +17,8 @@ from usu.app.looking import Explained, Glass, Opened
 from usu.app.turns import RefusedError
 from usu.app.views import FAST, OWN, Look
 from usu.models.pictures import place
-from usu.pipeline.halves import certainty_of, mass_error_of
+from usu.pipeline.halves import mass_error_of
+from usu.pipeline.run import certainty_of
 from usu.results import Explanation, Upsampled, versions
 from usu.types import NDArray
 

@@ -26,9 +26,10 @@ from usu.models import Geometry, Loaded
 from usu.models.pictures import Picture, prepared
 from usu.operator.budgets import Hybrid
 from usu.pipeline.explain import coarse_of, remarks_on, shown_of
-from usu.pipeline.halves import Scored, certainty_of, expected_stability, field_of, scores_of, segment_scores, sentence
+from usu.pipeline.halves import Scored, field_of, scores_of
+from usu.pipeline.run import certainty_of, expected_stability, segment_scores, sentence
 from usu.refine import StopReason
-from usu.score.bayesian import Effects
+from usu.score.groups import Effects
 from usu.settings import PRESETS, Settings
 from usu.sources import LAYER_SOURCES
 from usu.sources.cams import CoarseMap

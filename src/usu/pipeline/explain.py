@@ -18,7 +18,7 @@ from usu._checks import as_numpy
 from usu.errors import UsuWarning
 from usu.forward import Progress, Target
 from usu.forward.digest import weights_digest
-from usu.inputs import displayable, each_of, model_of, pictured
+from usu.inputs import each_of, model_of, pictured
 from usu.models.libraries import known
 from usu.models.load import Loaded, resolve_target
 from usu.pipeline.run import upsample
@@ -54,8 +54,8 @@ def explain(
     Args:
         model: an ``nn.Module`` (sources need gradients); what `usu.models.load` returned; a
             ``transformers.pipeline("image-classification")``; any callable if ``source`` is a map of your own.
-        image: what the model takes, (C, H, W) or (1, C, H, W); or a path, a Pillow image or an array (H, W, 3), which
-            is prepared as the model says, or ``prepare``. Signals (C, L) and volumes (C, D, H, W): as in `upsample`.
+        image: what the model takes, (C, H, W) or (1, C, H, W), a signal or a volume as in `upsample`; or a path, a
+            Pillow image or an array (H, W, 3), which is prepared as the model says, or ``prepare``.
         target: class index or name, several of them, a callable on the output, or None for the model's top class.
         source: ``"gradcam"``, ``"hirescam"``, ``"layercam"``, ``"attention_rollout"`` or ``"gradient_attention"``; or a
             coarse map (h, w) made elsewhere.
@@ -71,10 +71,9 @@ def explain(
         classes: names, for targets and for the label of the result; else those the model knows.
         progress: True shows a line on standard error; or a function, called with the evaluations done and to do.
 
-    A source may find no evidence for the target, and its map is zero. Then what is known is shown instead, and a
-    `usu.errors.UsuWarning`, ``instead`` of the result, its manifest and its figure say so: the evidence against the
-    target where there is some, otherwise the scores on a coarse map of ones. A warning also says that the target's
-    probability is tiny, because its index may be wrong.
+    Where a source finds no evidence for the target, what is known is shown instead, and a `usu.errors.UsuWarning`,
+    ``instead`` of the result, its manifest and its figure say so: the evidence against the target where there is some,
+    otherwise the scores on a coarse map of ones. A warning also says that the target's probability is tiny.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     >>> with torch.no_grad(): _ = net[0].weight.fill_(1.0), net[0].bias.fill_(0.0)
@@ -82,40 +81,39 @@ def explain(
     >>> found.coarse.shape, found.pixel_map.shape, found.label, found.source.layer
     ((4, 4), (9, 9), 'cat', '0')
     """
+    settings = settings_of(preset, default=EXPLAIN_DEFAULT, evaluations=evaluations)
     about = model if isinstance(model, Loaded) and prepare is None else known(model, prepare)
     given = pictured(image, about)
     names = about.classes if classes is None else tuple(classes)
-    goal = _goal(target, names)
-    settings = settings_of(preset, default=EXPLAIN_DEFAULT, evaluations=evaluations)
+    goal: Any = resolve_target(target, names) if isinstance(target, str) else target
+    if isinstance(goal, (list, tuple)):
+        goal = [resolve_target(one, names) if isinstance(one, str) else one for one in goal]
     if isinstance(source, str) and source in LAYER_SOURCES:
         layer = about.layer if layer is None else layer
     coarse = coarse_of(about.model, given.image[None], goal, source, layer, top, finer=settings.base == "layers")
     shown = given.picture if picture is None else as_numpy(picture)
-    shown = as_numpy(displayable(given.image)) if shown is None else shown
     values, finer, instead = shown_of(coarse, settings)
     coarse = replace(coarse, notes=remarks_on(coarse, instead))
     for remark in coarse.notes:
         warnings.warn(remark, UsuWarning, stacklevel=2)
     several = list(coarse.targets) if coarse.targets and len(coarse.targets) > 1 else None
+    goal, told = several or (coarse.targets[0] if coarse.targets else goal), line_of(progress)
     upsampled = upsample(
-        values,
-        given.image,
-        about.model,
-        several or (coarse.targets[0] if coarse.targets else goal),
-        preset=settings,
-        finer=finer,
-        picture=shown,
-        progress=line_of(progress),
+        values, given.image, about.model, goal, preset=settings, finer=finer, picture=shown, progress=told
     )
     weights = weights_digest(about.model) if isinstance(about.model, nn.Module) else None
     upsampled = replace(upsampled, provenance={**upsampled.provenance, "weights": weights})
-    found = upsampled.provenance["target"]
-    indices = found if isinstance(found, list) else [found]
-    if all(isinstance(index, int) for index in indices):
-        coarse = replace(coarse, targets=tuple(indices))
+    found, labels = upsampled.provenance["target"], []
+    for index in found if isinstance(found, list) else [found]:
+        if isinstance(index, int):
+            labels.append(names[index] if names is not None and index < len(names) else f"class {index}")
+        else:
+            labels.append("no class asked for" if index is None else index)
+    if isinstance(found, (list, int)):
+        coarse = replace(coarse, targets=tuple(found) if isinstance(found, list) else (found,))
     made = Explanation(
-        coarse, values, upsampled, shown, tuple(_label(index, names) for index in indices), given.original,
-        given.geometry, instead=instead, source_name=source if isinstance(source, str) else "own map",
+        coarse, values, upsampled, shown, tuple(labels), given.original, given.geometry, instead=instead,
+        source_name=source if isinstance(source, str) else "own map",
     )  # fmt: skip
     LOG.info("%r", made)
     return made
@@ -171,27 +169,11 @@ def line_of(progress: Progress | bool | None, what: str = "evaluations") -> Prog
     return progress if callable(progress) else told
 
 
-def _goal(target: Any, classes: tuple[str, ...] | None) -> Any:
-    """Class names as the indices they stand for."""
-    if isinstance(target, str):
-        return resolve_target(target, classes)
-    if isinstance(target, (list, tuple)):
-        return [resolve_target(one, classes) if isinstance(one, str) else one for one in target]
-    return target
-
-
-def _label(index: Any, classes: tuple[str, ...] | None) -> str:
-    if isinstance(index, int):
-        return classes[index] if classes is not None and index < len(classes) else f"class {index}"
-    return "no class asked for" if index is None else str(index)
-
-
 def shown_of(coarse: CoarseMap, settings: Settings) -> tuple[NDArray, list[Tensor] | None, str | None]:
     """The maps to upsample, of finer layers (None: nobody looked), and what they are where the source's is zero."""
     every = [_one_shown(coarse, settings, row) for row in range(len(coarse.values))]
     if len(every) == 1:
-        values, finer, instead = every[0]
-        return values, finer, instead
+        return every[0]
     reasons = dict.fromkeys(instead for _, _, instead in every if instead is not None)
     # a class without evidence has nothing to say of finer places either
     levels = [
@@ -202,9 +184,7 @@ def shown_of(coarse: CoarseMap, settings: Settings) -> tuple[NDArray, list[Tenso
 
 
 def _one_shown(coarse: CoarseMap, settings: Settings, row: int) -> tuple[NDArray, list[Tensor] | None, str | None]:
-    finer = [level[row] for level in coarse.finer]
-    values = coarse.values[row]
-    instead = None
+    values, finer, instead = coarse.values[row], [level[row] for level in coarse.finer], None
     if not values.any():
         if coarse.signed is not None and coarse.only_negative[row]:
             values, instead = coarse.signed[row], "the evidence against the target"
@@ -212,23 +192,23 @@ def _one_shown(coarse: CoarseMap, settings: Settings, row: int) -> tuple[NDArray
             values, finer, instead = torch.ones_like(values), [], "the scores alone, on a coarse map of ones"
         elif any(bool(level.any()) for level in finer):
             values, instead = torch.ones_like(values), "the finer layers alone, on a coarse map of ones"
-    plain = as_numpy(values).astype(np.float64)
+    plain = values.detach().cpu().double().numpy()
     return plain, finer if finer or (instead and settings.scoring != "none") else None, instead
 
 
 def remarks_on(coarse: CoarseMap, instead: str | None) -> tuple[str, ...]:
     """What a person should know before believing the result."""
-    notes = list(coarse.notes)
+    notes = coarse.notes
     if instead is not None:
-        why = notes.pop(0) if notes else "The coarse map is zero everywhere."
-        notes.insert(0, f"{why} Shown instead: {instead}.")
-    for goal in coarse.goals:
-        if goal.probability is not None and goal.probability < TINY and goal.likelier >= LIKELIEST:
-            notes.append(
-                f"The model gives class {goal.number} a probability of {goal.probability:.1g} here and finds "
-                f"{goal.likelier} classes likelier. Is it the class you mean?"
-            )
-    return tuple(notes)
+        why = notes[0] if notes else "The coarse map is zero everywhere."
+        notes = (f"{why} Shown instead: {instead}.", *notes[1:])
+    doubts = [
+        f"The model gives class {goal.number} a probability of {goal.probability:.1g} here and finds "
+        f"{goal.likelier} classes likelier. Is it the class you mean?"
+        for goal in coarse.goals
+        if goal.probability is not None and goal.probability < TINY and goal.likelier >= LIKELIEST
+    ]
+    return (*notes, *doubts)
 
 
 def coarse_of(
@@ -245,16 +225,12 @@ def coarse_of(
         if top is not None:
             raise ValueError(f"`top` must be None for a map of your own; got {top}. Name the classes with `target`.")
         several = [target] if isinstance(target, int) else target if isinstance(target, list) else None
-        known_targets = None if several is None else tuple(several)
         every = torch.stack([values] * len(several or [0]))
-        return CoarseMap(every, "", "made elsewhere", known_targets, 0)
-    if isinstance(target, list) and source not in LAYER_SOURCES:
-        return _joined([coarse_map(source, model, images, one, layer=layer, finer=finer) for one in target])
-    return coarse_map(source, model, images, target, top=top, layer=layer, finer=finer)
-
-
-def _joined(parts: Sequence[CoarseMap]) -> CoarseMap:
-    """Several classes of one picture, asked for one by one."""
+        return CoarseMap(every, "", "made elsewhere", None if several is None else tuple(several), 0)
+    if not isinstance(target, list) or source in LAYER_SOURCES:
+        return coarse_map(source, model, images, target, top=top, layer=layer, finer=finer)
+    # several classes of one picture, asked for one by one
+    parts = [coarse_map(source, model, images, one, layer=layer, finer=finer) for one in target]
     first = parts[0]
     return replace(
         first,

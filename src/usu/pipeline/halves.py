@@ -1,32 +1,29 @@
-"""The two halves of the pipeline: what the model says of a picture's parts, and the mass that follows it.
-
-And how much of the map would stay with other random groups: what the posterior of this one run says of both.
-"""
+"""The two halves of the pipeline: what the model says of a picture's parts, and the mass that follows it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from usu import _checks as check
 from usu.forward import Engine, Progress
-from usu.forward.calls import one_thread
-from usu.inputs import Input
+from usu.inputs import Input, model_name
 from usu.operator.budgets import SoftPrior
-from usu.operator.cells import Labels, boxes, grid_size, inner_dims, partition_of
-from usu.operator.interpolate import follow_picture, interpolate, layered, painted, with_trace
+from usu.operator.cells import Labels, grid_size, inner_dims, partition_of
+from usu.operator.interpolate import follow_picture, layered, painted, with_trace
 from usu.operator.redistribute import cell_budgets, redistribute
-from usu.refine.loop import StopReason, refine, share_of_largest, unit_scale
-from usu.score.bayesian import MANY, Effects
-from usu.score.posterior import iou_with_first
-from usu.score.scorer import Scorer
+from usu.refine.loop import StopReason, refine
+from usu.score.delete import delete
+from usu.score.gradient import gradient
+from usu.score.groups import Effects, Scores, effects_of_groups
+from usu.score.locality import needed
+from usu.score.sampled import sampled
 from usu.segment.hierarchy import split
 from usu.settings import Settings
 from usu.types import Array, NDArray
@@ -35,11 +32,10 @@ from usu.types import Array, NDArray
 Cells: TypeAlias = Array | Labels | None
 #: A logarithmic scale begins at about one part in so many of the largest effect.
 DECADES = 100.0
-#: Maps that are drawn, and the longest side they are drawn at, in 1, 2 and 3 dimensions: the top 5 % of a map do not
-#: need every pixel.
-_DRAWS, _SIDES = 12, (4096, 64, 32)
+#: Segments of a level that is refined further, where a posterior knows how each of them goes with each other one.
+MOST = 2000
 #: Pixels of several maps that are made together.
-_AT_ONCE = 1 << 21
+AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +79,6 @@ def scores_of(
     """Segments, their scores, and refinement where they change; ``engine.meter`` says what it may and did cost.
 
     Args:
-        given: the picture and what belongs to it.
-        engine: the model and the question.
-        settings: how.
         finer: maps (T, h', w') of finer layers. Where the settings have them as base measure, they and the coarse map
             are also what a posterior expects of the segments.
         everywhere: for those who will move other masses than this coarse map's: score also what it makes needless, and
@@ -93,19 +86,8 @@ def scores_of(
         enough: for ``evaluations="auto"``: do these effects of segments (labels) suffice?
         progress: called with the evaluations done and to do; True ends scores that have a posterior.
     """
-    evidence = None
-    if settings.fit == "posterior" and settings.base is not None and not everywhere:
-        blank = torch.zeros(given.size, dtype=given.coarse.dtype, device=given.coarse.device)
-        evidence = base_of(given.coarse, blank, settings, cells=given.cells, finer=finer)
-        evidence = None if evidence is None else evidence.detach().clamp(min=0).reshape(-1, *given.size)
-    # where nothing reaches beyond a cell, D4 says which segments can change the result
-    reaching = settings.trace > 0 or settings.edges == "picture" or settings.budget != "cell"
-    scorer = Scorer(
-        engine, given.image, settings, mass=maps_of(given).abs().amax(0).flatten(), picture=given.picture,
-        cells=None if everywhere or reaching else given.partition.labels(), targets=len(finer[0]) if finer else None,
-        evidence=evidence, enough=enough, progress=progress,
-    )  # fmt: skip
-    unscored = settings.scoring == "none"
+    scorer = Scorer(given, engine, settings, finer, everywhere, enough, progress)
+    unscored, posterior = settings.scoring == "none", (settings.scoring, settings.fit) == ("sampled", "posterior")
 
     def cut(labels: NDArray, which: NDArray, limit: int | None) -> NDArray:
         return split(labels, which, given.picture, settings.segmenter, settings.children, limit=limit)
@@ -114,17 +96,148 @@ def scores_of(
     if not unscored:  # a segmenter may be the user's own
         cut_first = settings.segmenter(given.picture, settings.parts)
         first = check.labels("segmenter(...)", cut_first, size=given.size, every=True)
-    refined = refine(scorer, cut, first, settings, scorer.affordable, most=scorer.most)
-    reason = refined.stop_reason
+    refined = refine(scorer, cut, first, settings, scorer.affordable, most=MOST if posterior else None)
+    reason, goal, last = refined.stop_reason, scorer.engine.target, refined.fields[-1]
     if given.empty and not everywhere:
         reason = StopReason.NOTHING_TO_MOVE
     elif scorer.effects is not None and scorer.effects.stopped:
         reason = StopReason.STOPPED
     elif settings.evaluations == "auto" and engine.meter.left:
         reason = StopReason.STABLE
-    field = refined.scores if unscored else field_of(refined.scores, given.picture, settings)
-    target = _target_name(scorer.engine.target, given.several)
-    return Scored(field, refined.fields, refined.segments, reason, target, scorer.effects)
+    target = None if goal is None else getattr(goal, "__name__", type(goal).__name__)
+    if isinstance(goal, tuple):
+        target = list(goal) if given.several or len(goal) > 1 else goal[0]
+    scores = last if unscored else field_of(last, given.picture, settings)
+    return Scored(scores, refined.fields, refined.segments, reason, target, scorer.effects)
+
+
+@dataclass(eq=False)
+class Scorer:
+    """The function that refinement is handed: segments in, effects out, by one way of scoring.
+
+    What it may spend and has spent is in ``engine.meter``.
+    """
+
+    given: Input
+    engine: Engine
+    settings: Settings
+    finer: Sequence[Tensor] = ()
+    everywhere: bool = False
+    enough: Callable[[Effects, NDArray], bool] | None = None
+    progress: Progress | None = None
+    #: Of the last level, where scores have a posterior.
+    effects: Effects | None = field(default=None, init=False)
+    #: The picture's own values, once they were asked for.
+    reference: Tensor | None = field(default=None, init=False)
+    #: The level that was scored last.
+    before: NDArray | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        given, settings = self.given, self.settings
+        deletes, shapley = settings.scoring == "delete", (settings.scoring, settings.fit) == ("sampled", "kernel_shap")
+        #: Levels still to be scored.
+        self.rounds = settings.depth + 1
+        #: Evaluations that one segment takes; 0 if they do not depend on the number of segments.
+        self.cost = int(deletes) + (deletes and settings.mode == "both")
+        #: What a round takes besides its segments: the picture with nothing left in it.
+        self.extra = int(shapley or (deletes and settings.mode != "delete"))
+        #: Whether effects are differences from the picture as it is.
+        self.compares = shapley or (deletes and settings.mode != "keep")
+        reaching = settings.trace > 0 or settings.edges == "picture" or settings.budget != "cell"
+        #: (H, W): where nothing reaches beyond a cell, each pixel's; D4 says which segments can change the result.
+        self.cells = None if reaching or self.everywhere else given.partition.labels()
+        #: (T, H, W), for scores with a posterior: where effects are expected.
+        self.evidence: Tensor | None = None
+        if settings.fit == "posterior" and not self.everywhere:
+            blank = torch.zeros(given.size, dtype=given.coarse.dtype, device=given.coarse.device)
+            base = base_of(given.coarse, blank, settings, cells=given.cells, finer=self.finer)
+            self.evidence = None if base is None else base.detach().clamp(min=0).reshape(-1, *given.size)
+
+    def affordable(self) -> int | None:
+        """How many more segments can be scored in this round and those after it; None if there is no end to it."""
+        left = self.engine.meter.left
+        if left is None or self.cost == 0:
+            return None if left is None or left else 0
+        return max(0, left - self.extra * self.rounds) // self.cost
+
+    def __call__(self, labels: NDArray, which: NDArray) -> Tensor:
+        """Effects (T, len(which)) of the segments ``which``."""
+        first, wanted = self.before is None, self._needed(labels, which)
+        self.rounds, self.before = self.rounds - 1, labels
+        some = bool(wanted.any())
+        # the picture as it is: to name the target (a gradient's own pass names it), or to have a value to compare with
+        unnamed = self.engine.target is None and not (some and self.settings.scoring == "gradient")
+        aims = unnamed or (some and self.compares and self.reference is None)
+        if first and some:
+            self._check_evaluations(int(wanted.sum()), aims)
+        if aims:
+            self.engine, self.reference = self.engine.aim(self.given.image)
+        if not some:
+            goal = self.engine.target if self.reference is None else self.reference
+            known = len(self.finer[0]) if self.finer else 1
+            count = len(goal) if isinstance(goal, (tuple, Tensor)) else known
+            return torch.zeros(count, len(which), dtype=torch.float64)
+        found = self._scored(labels, wanted)
+        if found.target is not None:
+            self.engine = replace(self.engine, target=found.target)
+        # a segment that was left out cannot change the result; the lowest score keeps it out of the scale as well
+        values = found.values[:, which]
+        return values.where(~values.isnan(), values.nan_to_num(nan=torch.inf).amin(1, keepdim=True))
+
+    def _check_evaluations(self, segments: int, aims: bool) -> None:
+        """Refuse before the model is run what the first round cannot afford; later rounds ask `affordable`."""
+        meter, scoring, rounds = self.engine.meter, self.settings.scoring, self.rounds + 1
+        least, why = {
+            "gradient": (1, "for a gradient"),
+            "delete": (aims + self.cost * segments + self.extra, f"to score each of the {segments} segments"),
+            "sampled": (aims + rounds * (2 + self.extra), "for sampled scores at this depth"),
+        }[scoring]
+        if meter.left is not None and meter.left < least:
+            beside = f", {meter.spent} of them for the finer layers" if meter.spent else ""
+            raise ValueError(
+                f"`evaluations` must be at least {meter.spent + least} {why}{beside}; got {meter.limit}. Allow more"
+                f"{', ask for fewer parts, or use sampled scores' if scoring == 'delete' else ''}."
+            )
+
+    def _scored(self, labels: NDArray, wanted: NDArray) -> Scores:
+        settings, engine, image, fill = self.settings, self.engine, self.given.image, self.settings.fill
+        if settings.scoring == "gradient":
+            return gradient(engine, image, labels, fill=fill)
+        if settings.scoring == "delete":
+            return delete(
+                engine, image, labels, fill=fill, mode=settings.mode, which=wanted, reference=self.reference,
+                progress=self.progress,
+            )  # fmt: skip
+        groups = (engine.meter.left or 0) // (self.rounds + 1)
+        if settings.fit == "posterior":
+            self.effects = effects_of_groups(
+                engine, image, labels, self.given.picture, evaluations=groups, fill=fill, which=wanted,
+                evidence=self.evidence, enough=self.enough if settings.evaluations == "auto" else None,
+                seed=settings.seed, progress=self.progress,
+            )  # fmt: skip
+            return Scores(self.effects.mean, None, groups)
+        return sampled(
+            engine, image, labels, evaluations=groups, fill=fill, fit=settings.fit, which=wanted, seed=settings.seed,
+            reference=self.reference, progress=self.progress,
+        )  # fmt: skip
+
+    def _needed(self, labels: NDArray, which: NDArray) -> NDArray:
+        """Asked for, and able to change the result.
+
+        Locality decides in the last round only: in those before it, every score has a say in what is refined.
+        """
+        wanted = np.zeros(int(labels.max()) + 1, dtype=bool)
+        if self.settings.scoring == "none" or self.given.empty:
+            return wanted
+        wanted[which] = True
+        if self.cells is None or self.rounds > 1:
+            return wanted
+        can: NDArray = wanted & needed(labels, self.cells, self.given.maps.abs().amax(0)).numpy()
+        if self.before is not None:  # siblings are measured against each other: one that matters brings the others
+            parent = np.zeros(len(wanted), dtype=np.int64)
+            parent[labels] = self.before
+            can = wanted & np.isin(parent, parent[can])
+        return can
 
 
 def field_of(scores: Tensor, picture: NDArray, settings: Settings) -> Tensor:
@@ -147,26 +260,20 @@ def map_of(
     ``finer``: maps (..., h', w') of finer layers for ``base="layers"``; without any the coarse map stands alone in it.
     A bilinear base needs a grid, so ``cells`` go without it.
     """
-    inner, dims = inner_dims(cells), 2 if cells is None else cells.ndim
-    step = max(1, _AT_ONCE // math.prod(scores.shape[-dims:]))
+    dims = 2 if cells is None else cells.ndim
+    step = max(1, AT_ONCE // math.prod(scores.shape[-dims:]))
     if scores.ndim > dims and len(scores) > step:  # what is made on the way is many times as large as the maps
-
-        def part(maps: Tensor, own: int, rows: slice) -> Tensor:
-            return maps[rows] if maps.ndim - own == scores.ndim - dims else maps
-
-        parts = [slice(start, start + step) for start in range(0, len(scores), step)]
-        return torch.cat(
-            [
-                map_of(
-                    part(coarse, inner, rows), scores[rows], settings, cells=cells,
-                    finer=[part(level, dims, rows) for level in finer],
-                )
-                for rows in parts
-            ]
-        )  # fmt: skip
+        lead, inner, parts = scores.ndim - dims, inner_dims(cells), []
+        for rows in torch.arange(len(scores)).split(step):
+            own = coarse[rows] if coarse.ndim - inner == lead else coarse
+            levels = [level[rows] if level.ndim - dims == lead else level for level in finer]
+            parts.append(map_of(own, scores[rows], settings, cells=cells, finer=levels))
+        return torch.cat(parts)
     base = base_of(coarse, scores, settings, cells=cells, finer=finer)
+    if settings.trace:
+        coarse = with_trace(coarse, settings.trace, inner_dims(cells))
     return redistribute(
-        with_trace(coarse, settings.trace, inner), scores, cells=cells,
+        coarse, scores, cells=cells,
         temperature=settings.temperature, potential=settings.potential, budget=settings.budget, base=base,
         signed=settings.signed, max_gain=settings.max_gain,
     )  # fmt: skip
@@ -227,118 +334,3 @@ def finer_of(given: Input, asked: Engine, settings: Settings) -> tuple[Engine, t
             f"got {model_name(asked.model)}. Use preset='cell' or 'soft', or hand the maps in with `finer`."
         )
     return asked, ()
-
-
-def _target_name(goal: Any, several: bool) -> Any:
-    """What was explained: a class index, several, or the name of a callable."""
-    if isinstance(goal, tuple):
-        return list(goal) if several or len(goal) > 1 else goal[0]
-    return None if goal is None else getattr(goal, "__name__", type(goal).__name__)
-
-
-def model_name(model: object) -> str:
-    """For manifests and sentences."""
-    kind = type(model)
-    if isinstance(model, nn.Module):
-        return f"{kind.__module__}.{kind.__qualname__}"
-    return getattr(model, "__name__", kind.__qualname__)
-
-
-def sentence(certainty: Certainty, wanted: float) -> str:
-    """What a person should know of a map that another seed would change; nothing where it is stable enough.
-
-    >>> sentence(Certainty(1 / 3, torch.zeros(1), ((600, 0.8), (1200, 0.9))), 0.85)
-    'About 50 % of the highlighted pixels would be others with another seed; 1200 evaluations would make it about 5 %.'
-    """
-    if certainty.stability >= wanted:
-        return ""
-    now = f"About {_changing(certainty.stability)} of the highlighted pixels would be others with another seed"
-    evaluations, later = max(certainty.outlook, key=lambda found: found[1], default=(0, 0.0))
-    if later < certainty.stability + 0.05:  # more of the same would not help
-        return f"{now}."
-    return f"{now}; {evaluations} evaluations would make it about {_changing(later)}."
-
-
-def _changing(iou: float) -> str:
-    """The part of a set that is not in another of equal size, from their IoU."""
-    return f"{(1 - iou) / (1 + iou):.0%}".replace("%", " %")
-
-
-def expected_stability(
-    effects: Effects, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor], *, times: int = 1
-) -> float:
-    """The expected IoU of the 5 % highest pixels of this run's map and another's, with ``times`` as many groups.
-
-    Runs are simulated from the posterior (`usu.score.posterior.repeat`) and made into maps as this run's effects are.
-    """
-    every = torch.cat([effects.mean[None], effects.repeats(_DRAWS, times=times)])
-    if times > 1:  # neither of the two is this run
-        every = every[1:]
-    found = _maps(every, labels, given, settings, finer)
-    return float(np.mean([iou_with_first(maps[:, t]) for maps in found for t in range(maps.shape[1])]))
-
-
-def stable(effects: Effects, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor]) -> bool:
-    """Whether another run would show the same, as far as the settings ask for it."""
-    return expected_stability(effects, labels, given, settings, finer) >= settings.stability
-
-
-def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequence[Tensor]) -> Certainty:
-    """Stability and standard errors of a finished map; where the stability is below the settings', also an outlook."""
-    effects, labels = scored.effects, scored.segments[-1]
-    if effects is None:
-        raise ValueError("`scored` must have a posterior; got scores without.")
-    outlook = []
-    with one_thread(len(effects.varied) < MANY):
-        stability = expected_stability(effects, labels, given, settings, finer)
-        spread = torch.cat([maps.std(0) for maps in _maps(effects.draws(_DRAWS), labels, given, settings, finer)])
-        for times in (2, 4, 8) if stability < settings.stability else ():
-            more = expected_stability(effects, labels, given, settings, finer, times=times)
-            outlook.append((times * len(effects.groups), more))
-            if more >= settings.stability:
-                break
-    stderr = interpolate(spread, given.size).to(given.coarse.dtype)
-    several = given.several or len(stderr) > 1
-    return Certainty(stability, stderr if several else stderr[0], tuple(outlook))
-
-
-def _maps(
-    effects: Tensor, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor]
-) -> Iterator[Tensor]:
-    """Effects (n, T, P) as maps (n, t, h, w), small enough to be quick, of a few targets at a time."""
-    step = -(-max(labels.shape) // _SIDES[labels.ndim - 1])
-    apart = (slice(None, None, step),) * labels.ndim
-    small = np.ascontiguousarray(labels[apart])
-    shown = torch.from_numpy(np.ascontiguousarray(given.picture)).double().movedim(-1, 0)
-    pool: Any = getattr(functional, f"adaptive_avg_pool{labels.ndim}d")
-    picture = pool(shown, small.shape).movedim(0, -1).clamp(0, 1).numpy()
-    cells = given.cells
-    if isinstance(cells, Labels):  # the boxes of a signal or a volume
-        cells = boxes(cells.grid or (), small.shape)
-    elif cells is not None:
-        cells = cells[apart]
-    coarse, layers = maps_of(given).cpu().double(), [level.cpu() for level in finer]
-    together = max(1, _AT_ONCE // (len(effects) * small.size))
-    for some in torch.arange(effects.shape[1]).split(together):
-
-        def own(maps: Tensor, dims: int, some: Tensor = some) -> Tensor:
-            return maps[some] if maps.ndim > dims and len(maps) > 1 else maps
-
-        field = segment_scores(effects[:, some], labels, settings)[..., torch.from_numpy(small)]
-        field = field_of(field.flatten(0, 1), picture, settings).reshape(field.shape)
-        levels = [own(level, small.ndim) for level in layers]
-        yield map_of(own(coarse, inner_dims(cells)), field, settings, cells=cells, finer=levels)
-
-
-def segment_scores(effects: Tensor, labels: NDArray, settings: Settings) -> Tensor:
-    """Effects (..., P) of the first depth as scores in [0, 1]; a segment that was left out (NaN) gets the lowest."""
-    filled = effects.where(~effects.isnan(), effects.nan_to_num(nan=torch.inf).amin(-1, keepdim=True))
-    if settings.scale == "range":
-        return unit_scale(filled)(filled)
-    densities = filled / torch.from_numpy(np.bincount(labels.ravel()))
-    return share_of_largest(densities)(densities)
-
-
-def maps_of(given: Input) -> Tensor:
-    """The coarse maps, (n, h, w) or, with cells, (n, K)."""
-    return given.coarse.detach().reshape(-1, *given.coarse.shape[-inner_dims(given.cells) :])

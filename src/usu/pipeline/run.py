@@ -1,38 +1,49 @@
-"""`upsample`: coarse map + picture + model -> segments -> scores -> one redistribution."""
+"""`upsample`: coarse map + picture + model -> segments -> scores -> one redistribution.
+
+And how much of the map would stay with other random groups: what the posterior of this one run says of it.
+"""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from usu.errors import UsuWarning
 from usu.forward import Engine, Model, Progress, Target
 from usu.forward import engine as engine_of
 from usu.forward.engine import RuntimeName
 from usu.forward.fills import Drop
-from usu.inputs import Input, agree, call_of, model_of
+from usu.inputs import Input, agree, call_of, model_name, model_of
+from usu.operator.cells import Labels, boxes
+from usu.operator.interpolate import interpolate
 from usu.pipeline.halves import (
-    certainty_of,
+    AT_ONCE,
+    Certainty,
+    Scored,
+    field_of,
     finer_of,
     map_of,
-    maps_of,
     mass_error_of,
-    model_name,
     scores_of,
-    sentence,
-    stable,
-)  # fmt: skip
+)
+from usu.refine.loop import share_of_largest, unit_scale
 from usu.results import Upsampled, versions
+from usu.score.groups import Effects, few_threads
+from usu.score.posterior import iou_with_first
 from usu.settings import Settings, settings_of
 from usu.sources.cams import CoarseMap
-from usu.types import Array, ArrayT
+from usu.types import Array, ArrayT, NDArray
+
+#: Maps that are drawn, and the longest side they are drawn at, in 1, 2 and 3 dimensions: the top 5 % of a map do not
+#: need every pixel.
+_DRAWS, _SIDES = 12, (4096, 64, 32)
 
 
 def upsample(
@@ -56,8 +67,8 @@ def upsample(
         coarse: (h, w) for one picture; (T, h, w) for several targets; a leading B for a batch; or what a source such
             as `usu.gradcam` returned. With ``cells``, (..., K) instead of (..., h, w).
         image: what the model takes, (C, H, W) or (B, C, H, W). A signal is (C, L), a volume or a video (C, D, H, W),
-            with ``coarse`` (l,) and (d, h, w); where a batch of one and a single other have as many dimensions, the
-            model's first convolution decides, and without one it is a picture.
+            with ``coarse`` (l,) and (d, h, w); where both could be, the model's first convolution decides, and without
+            one it is a picture.
         model: an ``nn.Module`` or any callable batch -> logits; left exactly as it was found.
         target: class index; several for one picture; one (or several) per picture of a batch; a callable on the
             output; None for the model's top class.
@@ -87,74 +98,74 @@ def upsample(
     (32, 16, True)
     """
     settings = settings_of(preset, evaluations=evaluations, seed=seed, engine=engine)
-    asked = model_of(model)
-    call = call_of(coarse, image, target, model=asked, picture=picture, cells=cells, finer=finer)
-    engines = [
-        engine_of(asked, given.target, link=_link(given, settings), limit=settings.limit) for given in call.inputs
-    ]
-    done = [_one(given, own, settings, call.back, progress) for given, own in zip(call.inputs, engines, strict=True)]
-    for number, given in enumerate(call.inputs):
+    about: dict[str, Any] = {"preset": settings.name, "settings": settings.described()}
+    limit, asked = settings.limit, model_of(model)
+    about["model"] = model_name(asked)
+    inputs, batched, back = call_of(coarse, image, target, model=asked, picture=picture, cells=cells, finer=finer)
+    engines = []
+    for given in inputs:  # a callable target reads the raw output; log-odds are of classes
+        link: Any = "logit" if callable(given.target) and settings.link == "log_odds" else settings.link
+        engines.append(engine_of(asked, given.target, link=link, limit=limit))
+    done = [_one(given, own, settings, about, back, progress) for given, own in zip(inputs, engines, strict=True)]
+    for number, given in enumerate(inputs):
         if given.empty:
-            which = f" of picture {number}" if call.batched else ""
+            which = f" of picture {number}" if batched else ""
             warnings.warn(
                 f"The coarse map{which} is zero everywhere, and so is its pixel map.", UsuWarning, stacklevel=2
             )
-    return _batch(done) if call.batched else done[0]
+    return _batch(done) if batched else done[0]
 
 
 def _one(
-    given: Input, asked: Engine, settings: Settings, back: Callable[[Tensor], Any], progress: Progress | None
+    given: Input, asked: Engine, settings: Settings, about: dict[str, Any], back: Any, progress: Progress | None
 ) -> Upsampled[Any]:
     """One picture of a call."""
-    start, model = time.perf_counter(), asked.model
+    start = time.perf_counter()
     asked, finer = finer_of(given, asked, settings)
     # the scores of a gradient, and no scores at all, have no use for another runtime than torch
-    fast = settings.engine if settings.scoring in ("sampled", "delete") and not given.empty else "torch"
-    ran_by, note = "torch", ""
-    if isinstance(settings.fill, Drop) and settings.scoring in ("sampled", "delete") and not given.empty:
+    scored_by_passes = settings.scoring in ("sampled", "delete") and not given.empty
+    fast, ran_by, note = settings.engine if scored_by_passes else "torch", "torch", ""
+    if isinstance(settings.fill, Drop) and scored_by_passes:
         from usu.sources.tokens import token_drop
 
-        fast = "torch"
-        asked = asked.run_by(token_drop(asked.model, given.image))
+        fast, asked = "torch", asked.run_by(token_drop(asked.model, given.image))
     if fast != "torch" or not isinstance(asked.model, nn.Module):
         from usu.forward.runtime import runtime
 
         runs = runtime(asked.model, given.image, fast)
         asked, ran_by, note = asked.run_by(runs.model), runs.name, runs.note
-    scored = scores_of(
-        given, asked, settings, finer=finer, progress=progress,
-        enough=partial(stable, given=given, settings=settings, finer=finer),
-    )  # fmt: skip
+
+    def enough(effects: Effects, labels: Any) -> bool:
+        return expected_stability(effects, labels, given, settings, finer) >= settings.stability
+
+    scored = scores_of(given, asked, settings, finer=finer, progress=progress, enough=enough)
     # a callable target may turn out to hold several
     several = given.several or len(scored.field) > 1
-    agree(len(maps_of(given)), len(scored.field))
+    if callable(given.target):
+        agree(len(given.maps), len(scored.field))
     field = (scored.field if several else scored.field[0]).to(given.coarse.device)
-    finer = tuple(level if several else level[0] for level in finer)
-    result = map_of(given.coarse, field, settings, cells=given.cells, finer=finer)
-    certainty = certainty_of(scored, given, settings, finer) if scored.effects is not None else None
+    levels = finer if several else tuple(level[0] for level in finer)
+    result = map_of(given.coarse, field, settings, cells=given.cells, finer=levels)
+    pixel_map, scores = back(result), back(field)
+    mass_error = mass_error_of(result, given.coarse, field, settings, cells=given.cells)
+    certainty = certainty_of(scored, given, settings, levels) if scored.effects is not None else None
+    stderr = None if certainty is None else back(certainty.stderr)
+    notes = {note, "" if certainty is None else sentence(certainty, settings.stability)} - {""}
     # scores that draw no lots would be the same again; of those that do, without a posterior, nobody knows
     lots = settings.scoring == "sampled" and not given.empty
     return Upsampled(
-        pixel_map=back(result),
-        stderr=None if certainty is None else back(certainty.stderr),
+        pixel_map=pixel_map,
+        stderr=stderr,
         stability=certainty.stability if certainty is not None else None if lots else 1.0,
-        scores=back(field),
+        scores=scores,
         effects=scored.effects,
         segments=scored.segments,
         depth_scores=scored.fields,
         evaluations=asked.meter.spent,
         stop_reason=scored.stop_reason,
-        mass_error=mass_error_of(result, given.coarse, field, settings, cells=given.cells),
+        mass_error=mass_error,
         seconds=time.perf_counter() - start,
-        provenance={
-            "preset": settings.name,
-            "settings": settings.described(),
-            "model": model_name(model),
-            "engine": ran_by,
-            "notes": sorted({note, "" if certainty is None else sentence(certainty, settings.stability)} - {""}),
-            "target": scored.target,
-            "versions": versions(),
-        },
+        provenance=about | {"engine": ran_by, "notes": sorted(notes), "target": scored.target, "versions": versions()},
         picture=given.picture,
     )
 
@@ -183,6 +194,91 @@ def _batch(done: Sequence[Upsampled[Any]]) -> Upsampled[Any]:
     )
 
 
-def _link(given: Input, settings: Settings) -> Any:
-    """A callable target reads the raw output; log-odds are of classes."""
-    return "logit" if callable(given.target) and settings.link == "log_odds" else settings.link
+def sentence(certainty: Certainty, wanted: float) -> str:
+    """What a person should know of a map that another seed would change; nothing where it is stable enough.
+
+    >>> sentence(Certainty(1 / 3, torch.zeros(1), ((600, 0.8), (1200, 0.9))), 0.85)
+    'About 50 % of the highlighted pixels would be others with another seed; 1200 evaluations would make it about 5 %.'
+    """
+    if certainty.stability >= wanted:
+        return ""
+    now = f"About {_changing(certainty.stability)} of the highlighted pixels would be others with another seed"
+    evaluations, later = max(certainty.outlook, key=lambda found: found[1], default=(0, 0.0))
+    if later < certainty.stability + 0.05:  # more of the same would not help
+        return f"{now}."
+    return f"{now}; {evaluations} evaluations would make it about {_changing(later)}."
+
+
+def _changing(iou: float) -> str:
+    """The part of a set that is not in another of equal size, from their IoU."""
+    return f"{(1 - iou) / (1 + iou):.0%}".replace("%", " %")
+
+
+def expected_stability(
+    effects: Effects, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor], *, times: int = 1
+) -> float:
+    """The expected IoU of the 5 % highest pixels of this run's map and another's, with ``times`` as many groups.
+
+    Runs are simulated from the posterior (`usu.score.posterior.repeat`) and made into maps as this run's effects are.
+    """
+    every = torch.cat([effects.mean[None], effects.repeats(_DRAWS, times=times)])
+    if times > 1:  # neither of the two is this run
+        every = every[1:]
+    found = _maps(every, labels, given, settings, finer)
+    return float(np.mean([iou_with_first(maps[:, t]) for maps in found for t in range(maps.shape[1])]))
+
+
+def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequence[Tensor]) -> Certainty:
+    """Stability and standard errors of a finished map; where the stability is below the settings', also an outlook."""
+    effects, labels = scored.effects, scored.segments[-1]
+    if effects is None:
+        raise ValueError("`scored` must have a posterior; got scores without.")
+    outlook = []
+    with few_threads(len(effects.varied)):
+        stability = expected_stability(effects, labels, given, settings, finer)
+        spread = torch.cat([maps.std(0) for maps in _maps(effects.draws(_DRAWS), labels, given, settings, finer)])
+        for times in (2, 4, 8) if stability < settings.stability else ():
+            more = expected_stability(effects, labels, given, settings, finer, times=times)
+            outlook.append((times * len(effects.groups), more))
+            if more >= settings.stability:
+                break
+    stderr = interpolate(spread, given.size).to(given.coarse.dtype)
+    several = given.several or len(stderr) > 1
+    return Certainty(stability, stderr if several else stderr[0], tuple(outlook))
+
+
+def _maps(
+    effects: Tensor, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor]
+) -> Iterator[Tensor]:
+    """Effects (n, T, P) as maps (n, t, h, w), small enough to be quick, of a few targets at a time."""
+    step = -(-max(labels.shape) // _SIDES[labels.ndim - 1])
+    apart = (slice(None, None, step),) * labels.ndim
+    small = np.ascontiguousarray(labels[apart])
+    shown = torch.from_numpy(np.ascontiguousarray(given.picture)).double().movedim(-1, 0)
+    pool: Any = getattr(functional, f"adaptive_avg_pool{labels.ndim}d")
+    picture = pool(shown, small.shape).movedim(0, -1).clamp(0, 1).numpy()
+    cells = given.cells
+    if isinstance(cells, Labels):  # the boxes of a signal or a volume
+        cells = boxes(cells.grid or (), small.shape)
+    elif cells is not None:
+        cells = cells[apart]
+    coarse, layers = given.maps.cpu().double(), [level.cpu() for level in finer]
+    together = max(1, AT_ONCE // (len(effects) * small.size))
+    for some in torch.arange(effects.shape[1]).split(together):
+
+        def own(maps: Tensor, dims: int, some: Tensor = some) -> Tensor:
+            return maps[some] if maps.ndim > dims and len(maps) > 1 else maps
+
+        field = segment_scores(effects[:, some], labels, settings)[..., torch.from_numpy(small)]
+        field = field_of(field.flatten(0, 1), picture, settings).reshape(field.shape)
+        levels = [own(level, small.ndim) for level in layers]
+        yield map_of(own(coarse, coarse.ndim - 1), field, settings, cells=cells, finer=levels)
+
+
+def segment_scores(effects: Tensor, labels: NDArray, settings: Settings) -> Tensor:
+    """Effects (..., P) of the first depth as scores in [0, 1]; a segment that was left out (NaN) gets the lowest."""
+    filled = effects.where(~effects.isnan(), effects.nan_to_num(nan=torch.inf).amin(-1, keepdim=True))
+    if settings.scale == "range":
+        return unit_scale(filled)(filled)
+    densities = filled / torch.from_numpy(np.bincount(labels.ravel()))
+    return share_of_largest(densities)(densities)

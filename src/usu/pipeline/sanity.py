@@ -26,7 +26,6 @@ from usu.segment.segmenter import Segmenter
 from usu.segment.tiles import Tiles
 from usu.settings import EXPLAIN_DEFAULT, Settings, settings_of
 from usu.sources import LAYER_SOURCES
-from usu.types import NDArray
 
 #: The pixels that count as highlighted, as in ``stability``.
 _TOP = 0.05
@@ -65,13 +64,10 @@ class Sanity:
         gone, kept = self._of("all layers shuffled"), self._of("another seed")
         same = [trial.iou for trial in self.trials if trial.wanted == "same" and trial.name != "another seed"]
         asked = f", asked in other ways {min(same):.2f} to {max(same):.2f}" if same else ""
-        found = (
-            "the map follows what the model has learnt."
-            if self.passed
-            else "the map does not depend on what the model has learnt; do not rely on it."
-        )
+        found = "follows" if self.passed else "does not depend on"
+        advice = "" if self.passed else "; do not rely on it"
         agreement = f"{gone:.2f} with all weights shuffled, {kept:.2f} with another seed{asked}"
-        return f"IoU of the highlighted pixels: {agreement}: {found}"
+        return f"IoU of the highlighted pixels: {agreement}: the map {found} what the model has learnt{advice}."
 
     def rows(self) -> list[dict[str, Any]]:
         """The trials as plain values."""
@@ -119,7 +115,6 @@ def sanity(
         model: an ``nn.Module``, or what `usu.explain` takes with one inside. It is not touched: a copy is spoiled.
         image: and the other arguments: as in `usu.explain`.
         target: one class index or name, a callable on the output, or None for the model's top class.
-        evaluations: of each explanation.
         steps: how many stages of shuffling, from the last layer alone to all layers; at most as many as there are.
         progress: True shows a line on standard error; or a function, called with the explanations done and to do.
 
@@ -153,7 +148,9 @@ def sanity(
             second = explain(
                 net, given.image, goal, source=source, layer=place or None, preset=own, picture=first.picture
             )
-            trials.append(_trial(name, wanted, first, second))
+            maps = [first.first_map, second.first_map]
+            iou = iou_with_first(torch.stack([torch.from_numpy(one).double() for one in maps]), share=_TOP)
+            trials.append(Trial(name, wanted, iou, spearman(*(one.ravel() for one in maps))))
             told(len(trials) + 1, count)
 
         for name, changed, other in ways:
@@ -186,20 +183,9 @@ def _spoiled(model: nn.Module, layers: Sequence[str], steps: int) -> Iterator[tu
         # from the last layer alone to all of them
         upto = 1 + round((len(layers) - 1) * (step - 1) / (steps - 1)) if steps > 1 else len(layers)
         for name in layers[done:upto]:
-            _shuffle(spoiled.get_submodule(name), dice)
+            for weights in spoiled.get_submodule(name).parameters(recurse=False):
+                order = torch.randperm(weights.numel(), generator=dice).to(weights.device)
+                weights.data.copy_(weights.flatten()[order].reshape(weights.shape))
         done = upto
         title = "all layers shuffled" if done == len(layers) else f"last {done} of {len(layers)} layers shuffled"
         yield title, spoiled
-
-
-@torch.no_grad()
-def _shuffle(module: nn.Module, dice: torch.Generator) -> None:
-    for weights in module.parameters(recurse=False):
-        order = torch.randperm(weights.numel(), generator=dice).to(weights.device)
-        weights.copy_(weights.flatten()[order].reshape(weights.shape))
-
-
-def _trial(name: str, wanted: Literal["other", "same"], first: Explanation, second: Explanation) -> Trial:
-    maps: tuple[NDArray, NDArray] = (first.first_map, second.first_map)
-    both = torch.stack([torch.from_numpy(one).double() for one in maps])
-    return Trial(name, wanted, iou_with_first(both, share=_TOP), spearman(maps[0].ravel(), maps[1].ravel()))

@@ -46,10 +46,16 @@ def h_map(fields: Tensor, kind: str) -> Tensor:
     >>> h_map(torch.tensor([[0.0, 0.0, 1.0, 1.0]]), "diagonal").abs().tolist()
     [[0.0, 1.0, 1.0, 0.0]]
     """
-    dims, flat = fields.ndim - 1, fields[:, None]
-    if flat.dtype in (torch.float16, torch.bfloat16):
-        flat = flat.float()
-    return (_diagonal(flat, dims) if kind == "diagonal" else _range(flat, dims))[:, 0]
+    dims, h = fields.ndim - 1, fields[:, None]
+    h = h.to(torch.promote_types(h.dtype, torch.float32))
+    if kind == "range":  # pooling ignores what lies outside, which for a maximum is the same as repeating the border
+        highest = getattr(functional, f"max_pool{dims}d")
+        return torch.as_tensor(highest(h, 3, stride=1, padding=1) + highest(-h, 3, stride=1, padding=1))[:, 0]
+    h = -functional.pad(h, (1, 1) * dims, mode="replicate")
+    for axis in range(-1, -dims - 1, -1):
+        n = h.shape[axis] - 2
+        h = h.narrow(axis, 0, n) - h.narrow(axis, 2, n)
+    return h[:, 0]
 
 
 def boundary_segments(h: Array, segments: ArrayT, threshold: float) -> ArrayT:
@@ -65,32 +71,16 @@ def boundary_segments(h: Array, segments: ArrayT, threshold: float) -> ArrayT:
     """
     level = check.real_number("threshold", threshold, least=0)
     labels = (strengths(h, segments) > level).nonzero().flatten()
-    if isinstance(segments, Tensor):
-        return labels.to(segments.device)
-    return labels.cpu().numpy()
+    return labels.to(segments.device) if isinstance(segments, Tensor) else labels.cpu().numpy()
 
 
 def strengths(h: Array, segments: Array) -> Tensor:
-    """The maximum of |H| over each segment, as a 1-D tensor indexed by label (0 for a label that is not used)."""
+    """(P,): the maximum of |H| over each segment; 0 for a label that is not used."""
     field = check.as_tensor("h", h).detach()
     labels = check.labels("segments", segments, size=field.shape[-segments.ndim :])
     strongest = field.abs().reshape(-1, *labels.shape).amax(0).flatten()
     result = strongest.new_zeros(int(labels.max()) + 1)
     return result.scatter_reduce_(0, labels.flatten().to(field.device), strongest, "amax")
-
-
-def _diagonal(flat: Tensor, dims: int) -> Tensor:
-    h = -functional.pad(flat, (1, 1) * dims, mode="replicate")
-    for axis in range(-1, -dims - 1, -1):
-        n = h.shape[axis] - 2
-        h = h.narrow(axis, 0, n) - h.narrow(axis, 2, n)
-    return h
-
-
-def _range(flat: Tensor, dims: int) -> Tensor:
-    # pooling ignores what lies outside, which for a maximum is the same as repeating the border
-    highest = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}[dims]
-    return highest(flat, 3, stride=1, padding=1) + highest(-flat, 3, stride=1, padding=1)
 
 
 def mixing(h: ArrayT, center: float = 0.1, temperature: float = 0.02) -> ArrayT:
@@ -126,8 +116,7 @@ def merge(coarse_scores: ArrayT, fine_scores: Array, alpha: Array) -> ArrayT:
     weight = check.as_tensor("alpha", alpha)
     if coarse.shape != fine.shape:
         raise ValueError(
-            f"`fine_scores` must have the shape of `coarse_scores` ({check.shape(coarse)}); got {check.shape(fine)}. "
-            "Gather both into fields of the picture's size."
+            f"`fine_scores` must have the shape of `coarse_scores` ({check.shape(coarse)}); got {check.shape(fine)}."
         )
     check.in_unit_interval("alpha", weight)
     mixed = fine + weight * (coarse - fine)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from usu import _checks as check
-from usu.refine.fields import boundary_segments, h_map, merge, mixing, strengths
+from usu.refine.fields import h_map, merge, mixing, strengths
 from usu.settings import Settings
 from usu.types import Array, NDArray
 
@@ -39,8 +39,7 @@ class StopReason(str, Enum):
 def changed(new: Tensor, old: Tensor, tolerance: float, dims: int = 2) -> bool:
     """The comparator: is the root-mean-square difference of two score fields above the tolerance?
 
-    The paper's Frobenius norm divided by sqrt(H · W), so that the tolerance does not depend on the picture's size.
-    With leading dimensions (several targets) one field that changed is enough.
+    The paper's Frobenius norm divided by sqrt(H · W); of several targets, one field that changed is enough.
 
     Guarantees: symmetric; a field has never changed from itself.
 
@@ -63,7 +62,7 @@ class UnitScale:
         return self.unclipped(values).clamp(0, 1)
 
     def unclipped(self, values: Tensor) -> Tensor:
-        """The same without clipping, for values that will still be shifted."""
+        """For values that will still be shifted."""
         flat = self.span == 0
         return ((values.double() - self.low) / self.span.where(~flat, 1)).where(~flat, 0.5)
 
@@ -97,15 +96,10 @@ def share_of_largest(values: Tensor) -> UnitScale:
 
 
 def recentre(children: Tensor, parent_score: Tensor, areas: Tensor) -> Tensor:
-    """Shift the scores of siblings so that their area-weighted mean is their parent's score; then clip to [0, 1].
+    """Shift the scores (..., n) of siblings so that their area-weighted mean is their parent's; then clip to [0, 1].
 
     s_c + parent - Σ area_c s_c / Σ area_c. Taking away a part has a smaller effect than taking away the whole, so
     without this big segments would outrank their own parts merely by size.
-
-    Args:
-        children: (..., n) scores of the parts of one segment, not yet clipped.
-        parent_score: (...), in [0, 1].
-        areas: (n,) pixels of each, at least one.
 
     Guarantees: in [0, 1]; keeps the order of siblings; the mean is the parent's score unless something was clipped.
 
@@ -119,8 +113,8 @@ def recentre(children: Tensor, parent_score: Tensor, areas: Tensor) -> Tensor:
 
 #: (labels, which) -> effects (targets, len(which)) in float64 of the segments ``which`` of a label map.
 Score: TypeAlias = Callable[[NDArray, NDArray], Tensor]
-#: (labels, which, limit) -> the next finer label map, which nests in ``labels``: the segments ``which`` (the most
-#: important first) are split into at most ``limit`` children in all.
+#: (labels, which, limit) -> the next finer label map, nested: the segments ``which``, the most important first, are
+#: split into at most ``limit`` children in all.
 Split: TypeAlias = Callable[[NDArray, NDArray, "int | None"], NDArray]
 
 
@@ -157,10 +151,7 @@ def refine(
     put on the scale of the first depth and re-centred on their parent; Φ = α Φ_coarse + (1 - α) Φ_fine with α from H.
 
     Args:
-        score: scores segments; see `Score`. What it needs only once (the picture as it is) belongs to its first call.
-        split: makes the next level; see `Split`.
         segments: the first partition, H x W with labels 0..P-1.
-        settings: of them, those of the refinement, and the scale.
         affordable: how many more segments ``score`` can be asked about; None: no end to it. When they run short the
             most heterogeneous segments come first.
         most: segments that a level may be refined to; None: no end to it. Here, too, the most heterogeneous come first.
@@ -186,23 +177,20 @@ def refine(
     reason = StopReason.EVALUATIONS if settings.depth == 0 and affordable() == 0 else StopReason.DEPTH
     while len(levels) <= settings.depth:
         h = h_map(fields[-1], settings.heterogeneity)
-        which = boundary_segments(h, labels, settings.threshold)
+        strength = strengths(h, labels).numpy()
+        which = np.flatnonzero(strength > settings.threshold)
+        left, room = affordable(), None if most is None else most - values[-1].shape[1]
         if not which.size:
             reason = StopReason.NOTHING_TO_REFINE
             break
-        limit = affordable()
-        if limit is not None and limit < 2:  # not the two halves of one segment
+        if left is not None and left < 2:  # not the two halves of one segment
             reason = StopReason.EVALUATIONS
             break
-        if most is not None:
-            room = most - values[-1].shape[1]
-            if room < 2:
-                reason = StopReason.SEGMENTS
-                break
-            limit = room if limit is None else min(limit, room)
-        strength = strengths(h, labels).numpy()
+        if room is not None and room < 2:
+            reason = StopReason.SEGMENTS
+            break
         which = which[np.argsort(-strength[which], kind="stable")]
-        finer = split(labels, which, limit)
+        finer = split(labels, which, min((n for n in (left, room) if n is not None), default=None))
         parent = np.zeros(finer.max() + 1, dtype=np.int64)
         parent[finer] = labels
         families = np.bincount(parent)
@@ -219,9 +207,7 @@ def refine(
         cut_short = left is not None and left < 2 and bool((families[which] == 1).any())
         settled = not changed(field, fields[-1], settings.tolerance, labels.ndim)
         labels = finer
-        levels.append(finer)
-        values.append(new)
-        fields.append(field)
+        levels, values, fields = [*levels, finer], [*values, new], [*fields, field]
         if cut_short or settled:
             reason = StopReason.EVALUATIONS if cut_short else StopReason.CONVERGED
             break

@@ -38,7 +38,7 @@ class Upsampled(Generic[ArrayT]):
     stability: float | tuple[float | None, ...] | None
     #: The score field the mass followed, like ``pixel_map``, in [0, 1].
     scores: ArrayT
-    #: Effects of the last segments with their posterior (`usu.score.bayesian.Effects`); None where there is none.
+    #: Effects of the last segments with their posterior (`usu.score.groups.Effects`); None where there is none.
     effects: Any
     #: Label maps, the coarsest first.
     segments: tuple[Any, ...]

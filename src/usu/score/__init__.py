@@ -2,8 +2,8 @@
 
 from usu.score.delete import delete
 from usu.score.gradient import gradient
+from usu.score.groups import Scores
 from usu.score.locality import needed
 from usu.score.sampled import sampled
-from usu.score.segmented import Scores
 
 __all__ = ["Scores", "delete", "gradient", "needed", "sampled"]

@@ -10,7 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.segmented import Scores, segmented
+from usu.score.groups import Scores, segmented
 from usu.types import Array
 
 
@@ -29,13 +29,11 @@ def delete(
 
     Args:
         engine: the model and the question; see `usu.forward.engine`.
-        image: (C, H, W), as the model takes it.
         segments: (H, W) labels from 0.
         fill: what takes a segment's place; see `usu.fills`.
         mode: ``"delete"`` as above; ``"keep"``: δ_p = g(S_p alone) - g(everything filled); ``"both"``: their mean.
         which: labels (or booleans) of the segments to evaluate; the others come back as NaN.
         reference: (T,) values of the picture itself, if they are known already (`Engine.aim`); saves one pass.
-        progress: called with the number of pictures done and in all.
 
     Guarantees:
         The same numbers as captum's FeatureAblation (``mode="delete"``). Evaluations: one per segment and mode, plus
@@ -48,9 +46,8 @@ def delete(
     tensor([[1., 6.]], dtype=torch.float64)
     """
     check.choice("mode", mode, ("delete", "keep", "both"))
-    parts = segmented(engine, image, segments, fill, which)
+    parts, before = segmented(engine, image, segments, fill, which), engine.meter.spent
     asked = parts.asked
-    before = engine.meter.spent
     if reference is None and (mode != "keep" or engine.target is None):
         engine, reference = engine.aim(parts.image)
 
@@ -73,7 +70,7 @@ def delete(
     if deleting and reference is not None:
         effects.append(reference.cpu().double() - values[:deleting])
     if keeping:
-        effects.append(values[deleting : deleting + keeping] - values[-1])
+        effects.append(values[deleting:-1] - values[-1])
     targets = values.shape[1] if total else len(reference) if reference is not None else 1
     result = parts.start.repeat(targets, 1)
     if effects:

@@ -6,7 +6,7 @@ import torch
 
 from usu.forward import Engine
 from usu.forward.fills import Fill
-from usu.score.segmented import Scores, segmented
+from usu.score.groups import Scores, segmented
 from usu.types import Array
 
 

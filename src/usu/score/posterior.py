@@ -5,6 +5,10 @@
 z is the group of segments that is shown, 1 - z its complement. Every interaction of an even number of segments cancels
 in the difference; those of odd order are the noise. K says which segments behave alike (near, of one colour), b what
 the model's layers let expect. τ, λ and ρ come from the marginal likelihood.
+
+With K = L Lᵀ, S the signs and (S L)ᵀ S L = V w Vᵀ, β = γ b + L V c makes everything diagonal: c has the posterior mean
+(q - γ w c_b) / (w + λ) and variance τ² λ / (w + λ), where q = (S L V)ᵀ y and b = L V c_b. One eigendecomposition (P, P)
+for each covariance serves all ratios, strengths and targets.
 """
 
 from __future__ import annotations
@@ -19,17 +23,19 @@ from torch import Tensor
 
 from usu.operator.cells import side_of
 from usu.operator.interpolate import shrinkage
-from usu.score.coordinates import FEW, TINY, Coordinates
 
+TINY = 1e-300
+#: Segments up to which all coordinates are as quick as some.
+FEW = 256
 #: λ: the variance of the noise over that of an effect, from nearly none to nearly nothing else.
 RATIOS = tuple(10.0 ** (k / 4) for k in range(-6, 13))
-#: What is believed of λ / P beforehand: about this, and a factor of so much more or less. It is the part of a
-#: difference's variance that is not additive over the part that is; few data cannot tell the two apart.
+#: What is believed of λ / P beforehand: about this, and a factor of so much more or less. Few data cannot tell the part
+#: of a difference's variance that is not additive from the part that is.
 _USUAL, _FACTOR = 0.3, 3.0
 #: ρ: the variance of the expected effects over that of the others; 0 expects nothing.
 STRENGTHS = (0.0, 1.0, 4.0, 16.0)
 #: Reach of the smooth part in place (parts of the side) and colour (of the range of RGB); each segment's own part.
-PLACES, COLOURS, OWN = (0.1, 0.3), (0.2,), (0.15, 0.5)
+PLACES, COLOUR, OWN = (0.1, 0.3), 0.2, (0.15, 0.5)
 #: Models believed less than this change nothing.
 _BELIEF = 1e-4
 
@@ -38,9 +44,8 @@ _BELIEF = 1e-4
 class Posterior:
     """Effects of P segments on T targets: a normal distribution each."""
 
-    #: (T, P).
+    #: (T, P) and (T, P, P).
     mean: Tensor
-    #: (T, P, P).
     covariance: Tensor
     #: (T,): standard deviation of one difference that no sum of effects explains.
     noise: Tensor
@@ -55,14 +60,12 @@ class Posterior:
     @cached_property
     def _root(self) -> Tensor:
         """(T, P, P): a matrix whose product with its own transpose is the covariance."""
-        root: Tensor
         if self.mean.shape[1] > FEW:  # several times as fast; it fails where some effect is certain
             root, failed = torch.linalg.cholesky_ex(self.covariance)
             if not bool(failed.any()):
-                return root
+                return torch.as_tensor(root)
         values, vectors = torch.linalg.eigh(self.covariance)
-        root = vectors * values.clamp(min=0).sqrt()[:, None]
-        return root
+        return torch.as_tensor(vectors * values.clamp(min=0).sqrt()[:, None])
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """(count, T, P): effects that these data allow."""
@@ -73,8 +76,8 @@ class Posterior:
 def differences(groups: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Signs (m, P) and y(z) - y(1 - z) (m, T) of rows that follow each other as a group and its complement.
 
-    A last row without its complement is left out. If any other row has none, all rows are centred instead, z - mean z
-    and y - mean y: the same effects, with the even interactions as noise.
+    A last row without its complement is left out. If any other has none, all rows are centred instead: the same
+    effects, with the even interactions as noise.
 
     >>> groups = torch.tensor([[True, False], [False, True], [True, True]])
     >>> signs, found = differences(groups, torch.tensor([[5.0], [2.0], [9.0]]))
@@ -90,24 +93,18 @@ def differences(groups: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def kernels(
-    segments: Tensor,
-    picture: Tensor,
-    *,
-    places: Sequence[float] = PLACES,
-    colours: Sequence[float] = COLOURS,
-    own: Sequence[float] = OWN,
+    segments: Tensor, picture: Tensor, *, places: Sequence[float] = PLACES, own: Sequence[float] = OWN
 ) -> Tensor:
     """Candidates (k, P, P) for the covariance of effects; an effect is a density times the segment's area.
 
     K_pq = area_p area_q ((1 - o) exp(-|place_p - place_q|² / 2 l²) exp(-|colour_p - colour_q|² / 2 c²) + o [p = q])
 
-    for every l, c and o; each with a mean variance of 1. An empty segment has the variance of a pixel.
+    for every l and o; each with a mean variance of 1. An empty segment has the variance of a pixel.
 
     Args:
-        segments: (H, W) labels from 0; of a signal (L,), of a volume (D, H, W).
-        picture: (H, W, 3) in [0, 1], or (..., channels).
+        segments: labels (H, W) from 0, or of a signal or a volume.
+        picture: (H, W, 3) in [0, 1], or (..., channels), which count as three.
         places: l, in parts of the shorter side; `side_of` and `shrinkage` say what that is in other dimensions.
-        colours: c, as a distance in RGB; other numbers of channels count as three.
         own: o, the part of the variance that a segment shares with no other.
 
     >>> segments, picture = torch.tensor([[0, 1]]), torch.zeros(1, 2, 3)
@@ -118,16 +115,14 @@ def kernels(
     labels = segments.long()
     area = torch.bincount(labels.flatten()).double().clamp(min=1)
     sides = torch.tensor(labels.shape, dtype=torch.float64) / (side_of(labels.shape) * shrinkage(labels.ndim))
-    near = _distances((centres(labels) * sides).T)
-    colour = torch.as_tensor(picture).movedim(-1, 0)
-    alike = _distances(segment_sums(colour, labels) / area) * (3 / len(colour))
-    found = []
+    where, colour = (centres(labels) * sides).T, segment_sums(picture.movedim(-1, 0), labels) / area
+    near, alike = ((points[:, :, None] - points[:, None]).square().sum(0) for points in (where, colour))
+    alike, found = alike * (3 / len(colour)), []
     for place in places:
-        for hue in colours:
-            smooth = torch.exp(-0.5 * (near / place**2 + alike / hue**2))
-            for part in own:
-                density = (1 - part) * smooth + part * torch.eye(len(area), dtype=torch.float64)
-                found.append(area[:, None] * density * area)
+        smooth = torch.exp(-0.5 * (near / place**2 + alike / COLOUR**2))
+        for part in own:
+            density = (1 - part) * smooth + part * torch.eye(len(area), dtype=torch.float64)
+            found.append(area[:, None] * density * area)
     together = torch.stack(found)
     return together / together.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
 
@@ -144,15 +139,13 @@ def centres(segments: Tensor) -> Tensor:
 
 
 def segment_sums(field: Tensor, segments: Tensor) -> Tensor:
-    """(..., P): the sum of a field (..., H, W) over each segment; of a base measure, the effects it lets expect.
+    """(..., P): the sum of a field (..., H, W) over each segment.
 
     >>> segment_sums(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[0, 1, 1]])).tolist()
     [1.0, 6.0]
     """
-    labels = segments.long().flatten()
-    flat = field.double().flatten(-segments.ndim)
-    count = int(labels.max()) + 1
-    return flat.new_zeros(*flat.shape[:-1], count).index_add_(-1, labels, flat)
+    labels, flat = segments.long().flatten(), field.double().flatten(-segments.ndim)
+    return flat.new_zeros(*flat.shape[:-1], int(labels.max()) + 1).index_add_(-1, labels, flat)
 
 
 def fit(
@@ -165,11 +158,7 @@ def fit(
     strengths: Sequence[float] = STRENGTHS,
     scale: float | None = None,
 ) -> Posterior:
-    """The posterior of the effects, averaged over covariances, ratios and strengths as the data believe them.
-
-    With K = L Lᵀ, S the signs and (S L)ᵀ S L = V w Vᵀ, β = γ b + L V c makes everything diagonal: c has the posterior
-    mean (q - γ w c_b) / (w + λ) and variance τ² λ / (w + λ), where q = (S L V)ᵀ y and b = L V c_b. One
-    eigendecomposition (P, P) for each covariance serves all ratios, strengths and targets.
+    """The posterior of effects, averaged over covariances, ratios and strengths as the data believe them.
 
     Args:
         groups: (n, P) booleans, the segments shown; see `differences`.
@@ -191,22 +180,13 @@ def fit(
     """
     models, belief = _believed(*differences(groups, values), covariances, evidence, ratios, strengths)
     mean = _mean(models, belief)
-    targets, parts = mean.shape
-    covariance, noise = torch.zeros(targets, parts, parts).double(), torch.zeros(targets).double()
-    for t in range(targets):
+    covariance, noise = mean.new_zeros(*mean.shape, mean.shape[1]), mean.new_zeros(len(mean))
+    for t in range(len(mean)):
         for one, weights in zip(models, belief[t], strict=True):
-            some = weights > 0
-            weight, basis = weights[some], one.basis
-            if not len(weight):
-                continue
-            at = one.at(t, some, scale)
-            noise[t] += weight @ at.noise
-            away, open_ = at.centre @ basis.T - mean[t], at.evident @ basis.T
-            covariance[t] += basis * (weight @ at.spread) @ basis.T
-            if one.beyond is not None:
-                away, open_ = away + at.slope[:, None] * one.beyond[t], open_ + at.open[:, None] * one.beyond[t]
-                covariance[t] += weight @ at.scale * (one.covariance - basis @ basis.T)
-            covariance[t] += away.T @ (weight[:, None] * away) + open_.T @ (weight[:, None] * open_)
+            if bool(weights.any()):
+                spread, variance = one.moments(t, weights, mean[t], scale)
+                covariance[t] += spread
+                noise[t] += variance
     return Posterior(mean, covariance, noise.sqrt(), belief)
 
 
@@ -222,14 +202,7 @@ def repeat(
     """(count, T, P): the means that further runs of the same size would report, as far as these data tell.
 
     Effects are drawn from the posterior, differences are simulated from them with the posterior's noise, and each is
-    fitted as the data were; all share the factorisation of one fit. The expected IoU of this run's map with theirs is
-    its stability.
-
-    >>> groups = torch.tensor([[True, False], [False, True], [True, True], [False, False]]).repeat(20, 1)
-    >>> values = groups.double() @ torch.tensor([[3.0], [2.0]]).double()
-    >>> found = fit(groups, values, covariances=[torch.eye(2)])
-    >>> repeat(found, groups, 5, torch.Generator().manual_seed(0), covariances=[torch.eye(2)]).shape
-    torch.Size([5, 1, 2])
+    fitted as the data were; all share the factorisation of one fit.
     """
     design, _ = differences(groups, torch.zeros(len(groups), 1))
     targets, parts = posterior.mean.shape
@@ -257,10 +230,8 @@ def _believed(
     rho = torch.tensor(tuple(strengths) if bool(hoped.any()) else (0.0,), dtype=torch.float64)
     push, power = design.T @ seen, seen.square().sum(0)
 
-    models = []
-    for covariance in covariances:
-        unit = covariance.double() / covariance.diagonal().double().mean()
-        models.append(Coordinates.of(unit, design, push, power, hoped, ratio, rho))
+    units = [one.double() / one.diagonal().double().mean() for one in covariances]
+    models = [Coordinates.of(unit, design, push, power, hoped, ratio, rho) for unit in units]
     likelihood = torch.stack([one.likelihood for one in models], 1)  # (T, covariances, ratios, strengths)
     before = -0.5 * ((ratio / (_USUAL * parts)).log() / math.log(_FACTOR)).square()
     belief = (likelihood + before[:, None]).flatten(1).softmax(1)
@@ -269,8 +240,90 @@ def _believed(
 
 
 def _mean(models: Sequence[Coordinates], belief: Tensor) -> Tensor:
-    """(T, P): the effects' means."""
     return torch.stack([one.mean(belief[:, k]) for k, one in enumerate(models)]).sum(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """One covariance in the coordinates that make it and the design diagonal, for all targets, ratios and strengths.
+
+    Of many segments and fewer differences only the coordinates that the data see are kept, at most one for each
+    difference. In all others the covariance is as it was, and the mean is the evidence's.
+    """
+
+    covariance: Tensor
+    #: (T, ratios, strengths): the logarithm of the marginal likelihood.
+    likelihood: Tensor
+    #: L V, w, q and c_b of the module's equations.
+    basis: Tensor
+    w: Tensor
+    q: Tensor
+    hoped: Tensor
+    #: (T, P): what of the evidence lies in no coordinate; None where the coordinates are all there are.
+    beyond: Tensor | None
+    ratio: Tensor
+    #: (T, ratios, strengths): the variance of γ over τ², the mean of γ, and τ².
+    share: Tensor
+    slope: Tensor
+    tau: Tensor
+
+    @classmethod
+    def of(
+        cls, covariance: Tensor, design: Tensor, push: Tensor, power: Tensor, hoped: Tensor, ratio: Tensor, rho: Tensor
+    ) -> Coordinates:
+        """Of K, the design S (m, P), Sᵀ y, the squares of y, b, and the candidates for λ and ρ."""
+        rows, parts = design.shape
+        some = rows < parts and parts > FEW
+        if some:
+            across = covariance @ design.T  # (P, m)
+            w, vectors = torch.linalg.eigh(design @ across)
+        else:
+            lower = torch.linalg.cholesky(covariance)
+            w, vectors = torch.linalg.eigh(lower.T @ (design.T @ design) @ lower)
+        w, beyond = w.where(w > w[-1] * len(w) * torch.finfo(w.dtype).eps, 0), None
+        if some:
+            turned = vectors * w.where(w > 0, torch.inf).rsqrt()
+            basis, b = across @ turned, hoped @ design.T @ turned
+            beyond = hoped - b @ basis.T
+        else:
+            basis = lower @ vectors
+            b = (vectors.T @ torch.linalg.solve_triangular(lower, hoped.T, upper=False)).T
+        q = (basis.T @ push).T * (w > 0)  # (T, P)
+        gain = 1 / (w + ratio[:, None]) * (w > 0)  # (ratios, P)
+        along = torch.einsum("tp,rp->tr", b * q, gain)[..., None]  # hᵀ Σ⁻¹ y, (T, ratios, 1); h = S b
+        within = torch.einsum("tp,rp->tr", w * b.square(), gain)[..., None]
+        share = rho / (1 + rho * within)
+        rest = (power[:, None] - torch.einsum("tp,rp->tr", q.square(), gain)).clamp(min=0)[..., None]
+        quadratic = (rest / ratio[:, None] - share * along.square()).clamp(min=TINY)
+        volume = torch.log1p(w / ratio[:, None]).sum(1) + rows * ratio.log()
+        likelihood = -0.5 * (rows * quadratic.log() + volume[:, None] + (1 + rho * within).log())
+        slope, tau = share * along, quadratic / rows
+        return cls(covariance, likelihood, basis, w, q, b, beyond, ratio, share, slope, tau)
+
+    def mean(self, belief: Tensor) -> Tensor:
+        """(T, P): the effects' means under all ratios and strengths, weighted by the belief (T, ratios, strengths)."""
+        gain, slope = (self.w > 0) / (self.w + self.ratio[:, None]), (belief * self.slope).sum(-1)
+        seen = (belief.sum(-1) @ gain) * self.q - (slope @ gain) * self.w * self.hoped
+        whole = slope.sum(1, keepdim=True)
+        along = (seen + whole * self.hoped) @ self.basis.T
+        return along if self.beyond is None else along + whole * self.beyond
+
+    def moments(self, target: int, belief: Tensor, mean: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
+        """What it adds to a target's covariance (P, P) around the mean of all, and to the variance of the noise."""
+        some = belief > 0
+        weight, basis, b, seen = belief[some], self.basis, self.hoped[target], self.w > 0
+        ratio, gamma = self.ratio[some.nonzero()[:, 0]][:, None], self.slope[target][some][:, None]
+        tau = self.tau[target][some][:, None] if scale is None else torch.full_like(gamma, scale**2)
+        left = torch.where(seen, ratio / (self.w + ratio), 1.0)  # what the data leave open
+        centre = torch.where(seen, (self.q[target] - gamma * self.w * b) / (self.w + ratio), 0.0) + gamma * b
+        wide = (tau * self.share[target][some][:, None]).sqrt()  # √(γ's part of the variance)
+        away, evident = centre @ basis.T - mean, (wide * left * b) @ basis.T
+        covariance = basis * (weight @ (tau * left)) @ basis.T
+        if self.beyond is not None:
+            away, evident = away + gamma * self.beyond[target], evident + wide * self.beyond[target]
+            covariance += weight @ tau * (self.covariance - basis @ basis.T)
+        covariance += away.T @ (weight[:, None] * away) + evident.T @ (weight[:, None] * evident)
+        return covariance, weight @ (tau * ratio)[:, 0]
 
 
 def tops(maps: Tensor, share: float, generator: torch.Generator) -> Tensor:
@@ -280,9 +333,8 @@ def tops(maps: Tensor, share: float, generator: torch.Generator) -> Tensor:
     [[False, True, True, False]]
     """
     flat = maps.flatten(1)
-    count = max(1, round(share * flat.shape[1]))
     lots = torch.randperm(flat.shape[1], generator=generator).to(flat.device)
-    order = flat[:, lots].argsort(dim=1, descending=True, stable=True)[:, :count]
+    order = flat[:, lots].argsort(dim=1, descending=True, stable=True)[:, : max(1, round(share * flat.shape[1]))]
     return torch.zeros_like(flat, dtype=torch.bool).scatter_(1, lots[order], True)
 
 
@@ -296,8 +348,3 @@ def iou_with_first(maps: Tensor, *, share: float = 0.05) -> float:
     chosen = tops(maps, share, torch.Generator().manual_seed(0)).double()
     both = chosen[1:] @ chosen[0]
     return float((both / (2 * chosen[0].sum() - both)).mean())
-
-
-def _distances(points: Tensor) -> Tensor:
-    """(P, P): squared distances between columns of (dimensions, P)."""
-    return (points[:, :, None] - points[:, None, :]).square().sum(0)

@@ -10,7 +10,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.fills import Fill
-from usu.score.segmented import Scores, segmented
+from usu.score.groups import Scores, segmented
 from usu.types import Array
 
 
@@ -31,24 +31,19 @@ def sampled(
 ) -> Scores:
     """Fit g(picture showing only the group z) ≈ β_0 + Σ_p β_p z_p over random groups z; β_p is the effect of S_p.
 
+    What is not named here is as in `delete`.
+
     Args:
-        engine: the model and the question; see `usu.forward.engine`.
-        image: (C, H, W), as the model takes it.
-        segments: (H, W) labels from 0.
         evaluations: passes this call makes, exactly.
-        fill: what takes a segment's place; see `usu.fills`.
         fit: ``"ridge"``: each segment is shown with ``keep_probability``, groups come in antithetic pairs (the
             complement, at 1/2), least squares with an intercept. ``"kernel_shap"``: group sizes drawn from the
             Shapley kernel, paired with complements, and Σ β = g(picture) - g(everything filled) holds exactly.
         strength: of the ridge penalty, λ = strength · P · (variance of z): the part of g's variance that is not
-            additive, over the part that is. 0 is plain (minimum-norm) least squares. The default predicted unseen
-            groups best (EfficientNet-Lite0, six pictures, 60 and 200 SLIC segments, 300 evaluations).
+            additive, over the part that is. 0 is plain (minimum-norm) least squares.
         keep_probability: how likely a segment is shown (``"ridge"`` only).
         which: labels (or booleans) of the segments to vary; the others stay shown and come back as NaN.
         seed: a whole number, or a torch generator to draw from. The global generator is not used.
-        reference: (T,) values of the picture itself, if they are known already (`Engine.aim`); the pass it saves goes
-            to one more group.
-        progress: called with the number of pictures done and in all.
+        reference: as in `delete`; the pass it saves goes to one more group.
 
     Guarantees:
         Exactly ``evaluations`` passes. An additive model's effects are recovered exactly (strength 0, more

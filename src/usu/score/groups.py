@@ -1,24 +1,107 @@
-"""Random groups and the posterior of their segments' effects: as many groups as asked for, or as certainty takes."""
+"""Groups of segments are shown to a model, and a posterior says what each segment does.
+
+`segmented` is what every way of scoring begins with, `Scores` what it returns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from usu import _checks as check
+from usu.errors import UsuError
 from usu.forward import Engine, Progress
-from usu.forward.calls import one_thread
-from usu.forward.fills import Fill
+from usu.forward.fills import Drop, Fill, apply, filled, keep_shown
 from usu.score.posterior import Posterior, centres, fit, kernels, repeat, segment_sums
-from usu.score.segmented import segmented
 from usu.types import Array, NDArray
 
 #: Groups between two looks, where certainty decides how many there will be.
 STEP = 60
 #: From so many segments on, several threads are worth it for what follows the passes.
-MANY = 500
+_MANY = 500
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Raw effects (T, P) in float64 on the CPU: one row per target, one column per segment; higher = more important.
+
+    NaN marks a segment that was left out with ``which``. A label without pixels has effect 0.
+    """
+
+    values: Tensor
+    #: Standard errors of ``values``, where the way of scoring has any.
+    stderr: Tensor | None
+    #: Pictures passed through the model, reference passes included.
+    evaluations: int
+    #: What was explained, where the passes themselves had to tell.
+    target: tuple[int, ...] | Callable[[Any], Tensor] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Segmented:
+    """A picture, its fill and its segments, ready to be shown in parts."""
+
+    image: Tensor
+    filled: Tensor
+    segments: Tensor
+    #: P: labels are 0 to P - 1.
+    count: int
+    #: Labels of the segments to evaluate: asked for and not empty.
+    asked: Tensor
+    #: (P,) values to start from: NaN for a segment that was not asked for, else 0.
+    start: Tensor
+    #: Whether the model is told by one more channel what is hidden.
+    drops: bool
+
+    def values(
+        self, engine: Engine, count: int, shown: Callable[[slice], Tensor], progress: Progress | None = None
+    ) -> Tensor:
+        """Values (count, T) of pictures in which only the segments ``shown(rows)``, (n, P) booleans, survive."""
+
+        def build(rows: slice) -> Tensor:
+            keep = keep_shown(shown(rows).to(self.segments.device), self.segments)
+            batch = apply(self.image, self.filled, keep)
+            return torch.cat([batch, keep[:, None].to(batch)], 1) if self.drops else batch
+
+        return engine.evaluate(self.image, count, build, progress=progress)
+
+    def values_of_groups(self, engine: Engine, groups: Tensor, progress: Progress | None = None) -> Tensor:
+        """The same for ``groups`` (n, P') of the segments asked for; all others are shown."""
+        every = torch.ones(len(groups), self.count, dtype=torch.bool)
+        every[:, self.asked] = groups
+        return self.values(engine, len(groups), lambda rows: every[rows], progress)
+
+
+def segmented(engine: Engine, image: Array, segments: Array, fill: Fill, which: Array | None = None) -> Segmented:
+    """Everything checked, on the model's device; ``which``: labels or booleans of the segments to evaluate, or all."""
+    placed, drops = engine.place(image), isinstance(fill, Drop)
+    if isinstance(fill, Drop):
+        from usu.forward.tokens import TokenDrop
+
+        if not isinstance(engine.model, TokenDrop):
+            raise UsuError("Drop() needs the model that usu.sources.token_drop(model, image) makes.")
+        fill = fill.rest
+    labels = check.labels("segments", segments, size=placed.shape[1:])
+    present = torch.bincount(labels.flatten()).cpu() > 0
+    wanted = torch.ones_like(present)
+    if which is not None:
+        given = torch.as_tensor(which).cpu().flatten()
+        if given.dtype == torch.bool and len(given) == len(present):
+            wanted = given
+        else:
+            wanted[:] = False
+            if given.numel():
+                chosen = check.labels("which", given)
+                check.whole_number("which", int(chosen.max()), most=len(present) - 1)
+                wanted[chosen] = True
+    start = torch.zeros(len(present), dtype=torch.float64).masked_fill(~wanted, torch.nan)
+    asked = (wanted & present).nonzero().flatten()
+    return Segmented(placed, filled(placed, fill), labels.to(placed.device), len(present), asked, start, drops)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,14 +153,14 @@ def effects_of_groups(
     picture: NDArray,
     *,
     evaluations: int,
-    fill: Fill = "blur",
-    which: Array | None = None,
-    evidence: Tensor | None = None,
-    enough: Callable[[Effects, NDArray], bool] | None = None,
-    seed: int = 0,
-    progress: Progress | None = None,
+    fill: Fill,
+    which: Array,
+    evidence: Tensor | None,
+    enough: Callable[[Effects, NDArray], bool] | None,
+    seed: int,
+    progress: Progress | None,
 ) -> Effects:
-    """y(z) - y(1 - z) = Σ_p ± β_p + noise, over groups z and their complements; β has a prior (`fit`).
+    """y(z) - y(1 - z) = Σ_p ± β_p + noise, over groups z and their complements; β has a prior (`posterior.fit`).
 
     The groups are `orthogonal_groups`; the first are the same however many there are. The engine's target is known;
     what is not named here is as in `usu.score.sampled`.
@@ -91,8 +174,7 @@ def effects_of_groups(
         progress: called with the number of pictures done and in all; if it returns True, what is known is the answer.
     """
     parts = segmented(engine, image, segments, fill, which)
-    varied = parts.asked
-    labels = parts.segments.cpu()
+    varied, labels = parts.asked, parts.segments.cpu()
     groups = orthogonal_groups(evaluations, centres(labels)[varied], torch.Generator().manual_seed(seed))
     prior = kernels(labels, torch.as_tensor(picture))[:, varied][:, :, varied]
     hoped = None if evidence is None else segment_sums(evidence.cpu(), labels)[..., varied].reshape(-1, len(varied))
@@ -112,14 +194,24 @@ def effects_of_groups(
             continue
         if hoped is not None and len(hoped) not in (1, values[0].shape[1]):  # several maps, one target
             hoped = hoped.mean(0, keepdim=True)
-        with one_thread(len(varied) < MANY):
+        with few_threads(len(varied)):
             posterior = fit(groups[:end], torch.cat(values), covariances=prior, evidence=hoped)
-            found = Effects(
-                posterior, groups[:end], prior, hoped, varied, parts.start, stopped=stopped and end < evaluations
-            )
+            ended = stopped and end < evaluations
+            found = Effects(posterior, groups[:end], prior, hoped, varied, parts.start, ended)
             before, sure = sure, last or (enough is not None and enough(found, segments))
         if last or (before and sure):
             return found
+
+
+@contextmanager
+def few_threads(segments: int) -> Iterator[None]:
+    """One torch thread inside where segments are few: threads would wait for each other longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if segments < _MANY else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def orthogonal_groups(count: int, places: Tensor, generator: torch.Generator) -> Tensor:
