@@ -26,7 +26,7 @@ from usu.forward.fills import apply, filled
 from usu.inputs import Input
 from usu.models import Geometry, Loaded
 from usu.models.pictures import Picture, prepared
-from usu.operator.budgets import Hybrid
+from usu.operator.redistribute import Hybrid
 from usu.pipeline.explain import coarse_of, remarks_on, shown_of
 from usu.pipeline.halves import (
     Certainty,

@@ -19,7 +19,8 @@ from usu.forward.fills import Fill, apply, filled
 from usu.metrics import quantus_compat
 from usu.metrics.maps import dense_cells, group_means, ranking
 from usu.metrics.passes import Measured, area, cuts, one_target, prepared, variants, walk
-from usu.operator.cells import Labels, rank_within
+from usu.operator.budgets import rank_within
+from usu.operator.cells import Labels
 from usu.types import Array, NDArray
 
 #: Of deletion and insertion, as functions and in tables: few, because tables have many maps.

@@ -19,10 +19,9 @@ from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.calls import one_thread
 from usu.inputs import Input
-from usu.operator.budgets import SoftPrior
-from usu.operator.cells import Labels, boxes, grid_size, inner_dims, partition_of
-from usu.operator.interpolate import follow_picture, interpolate, layered, painted, with_trace
-from usu.operator.redistribute import cell_budgets, redistribute
+from usu.operator.cells import Labels, boxes, inner_dims, partition_of
+from usu.operator.interpolate import follow_picture, layered, painted, resized, with_trace
+from usu.operator.redistribute import SoftPrior, cell_budgets, redistributed
 from usu.refine.loop import StopReason, refine, share_of_largest, unit_scale
 from usu.score.bayesian import MANY, Effects
 from usu.score.posterior import iou_with_first
@@ -165,7 +164,7 @@ def map_of(
             ]
         )  # fmt: skip
     base = base_of(coarse, scores, settings, cells=cells, finer=finer)
-    return redistribute(
+    return redistributed(
         with_trace(coarse, settings.trace, inner), scores, cells=cells,
         temperature=settings.temperature, potential=settings.potential, budget=settings.budget, base=base,
         signed=settings.signed, max_gain=settings.max_gain,
@@ -176,9 +175,9 @@ def base_of(
     coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Cells = None, finer: Sequence[Tensor] = ()
 ) -> Tensor | None:
     """The base measure that the settings name, on the pixels of ``scores``."""
-    if settings.base is None or (settings.base == "bilinear" and grid_size(scores, cells) is None):
+    base = None if settings.base is None else painted(coarse, scores, cells, flat=settings.base == "layers")
+    if base is None:
         return None
-    base = painted(coarse, scores, cells)
     base = layered(base, finer, 2 if cells is None else cells.ndim) if settings.base == "layers" else base
     return base if isinstance(settings.budget, SoftPrior) else base.abs()
 
@@ -297,7 +296,7 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
             outlook.append((times * len(effects.groups), more))
             if more >= settings.stability:
                 break
-    stderr = interpolate(spread, given.size).to(given.coarse.dtype)
+    stderr = resized(spread, given.size).to(given.coarse.dtype)
     several = given.several or len(stderr) > 1
     return Certainty(stability, stderr if several else stderr[0], tuple(outlook))
 

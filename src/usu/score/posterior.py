@@ -17,8 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from usu.operator.cells import side_of
-from usu.operator.interpolate import shrinkage
+from usu.operator.interpolate import yardstick
 from usu.score.coordinates import FEW, TINY, Coordinates
 
 #: λ: the variance of the noise over that of an effect, from nearly none to nearly nothing else.
@@ -106,7 +105,7 @@ def kernels(
     Args:
         segments: (H, W) labels from 0; of a signal (L,), of a volume (D, H, W).
         picture: (H, W, 3) in [0, 1], or (..., channels).
-        places: l, in parts of the shorter side; `side_of` and `shrinkage` say what that is in other dimensions.
+        places: l, in parts of the shorter side; `yardstick` says what that is in other dimensions.
         colours: c, as a distance in RGB; other numbers of channels count as three.
         own: o, the part of the variance that a segment shares with no other.
 
@@ -117,7 +116,7 @@ def kernels(
     """
     labels = segments.long()
     area = torch.bincount(labels.flatten()).double().clamp(min=1)
-    sides = torch.tensor(labels.shape, dtype=torch.float64) / (side_of(labels.shape) * shrinkage(labels.ndim))
+    sides = torch.tensor(labels.shape, dtype=torch.float64) / yardstick(labels.shape)
     near = _distances((centres(labels) * sides).T)
     colour = torch.as_tensor(picture).movedim(-1, 0)
     alike = _distances(segment_sums(colour, labels) / area) * (3 / len(colour))

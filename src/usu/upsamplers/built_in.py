@@ -15,10 +15,9 @@ import torch
 
 from usu import _checks as check
 from usu.operator import potentials
-from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior
 from usu.operator.interpolate import Mode, guided_filter, interpolate, own_sign, size_of
 from usu.operator.potentials import Potential
-from usu.operator.redistribute import cell_budgets, redistribute
+from usu.operator.redistribute import Budget, Hybrid, SoftIWMR, SoftPrior, cell_budgets, redistribute
 from usu.types import GUARANTEES, Array, ArrayT, Guarantee
 from usu.upsamplers.filters import joint_bilateral, mass_corrected, segment_pooled
 
