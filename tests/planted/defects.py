@@ -116,7 +116,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     *_in(
         "forward", "forward/engine.py",
-        ("what was spent is not subtracted", "max(0, self.limit - self.spent)", "self.limit"),
+        ("what was spent is not subtracted", "self.left -= pictures", "self.left -= 0"),
         ("batches are not counted", "self.meter.spent += size", "self.meter.spent += 0"),
     ),
     *_in(

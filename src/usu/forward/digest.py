@@ -51,7 +51,7 @@ def described(value: Any) -> Any:
     >>> described(partial(max, 3)), described(np.zeros(2)) == described(torch.zeros(2, dtype=torch.float64))
     ({'kind': 'partial', 'of': 'builtins.max', 'given': [[3], {}]}, True)
     """
-    return _described(value, (_Visited(),))
+    return _described(value, (set(),))
 
 
 def is_known(description: Any) -> bool:
@@ -65,11 +65,8 @@ def is_known(description: Any) -> bool:
     return all(map(is_known, description)) if isinstance(description, list) else description != OPAQUE
 
 
-class _Visited(set[int]):
-    """Functions and classes that were described on the way; the second time their names will do."""
-
-
 def _described(value: Any, above: tuple[Any, ...]) -> Any:
+    """``above``: the ids of functions and classes that were described already, and all that this value is part of."""
     if isinstance(value, Enum):
         return f"{_name(type(value))}.{value.name}"
     if isinstance(value, _PLAIN):

@@ -204,11 +204,6 @@ class Labels:
 Partition: TypeAlias = Grid | Labels
 
 
-def inner_dims(cells: Array | Labels | None) -> int:
-    """How many dimensions of a coarse map are one map's: those of its grid, or the one that counts cells."""
-    return 2 if cells is None else len(cells.grid) if isinstance(cells, Labels) and cells.grid else 1
-
-
 def boxes(grid: Sequence[int], lattice: Sequence[int], device: torch.device | None = None) -> Labels:
     """Cells of a regular grid in any number of dimensions, for `usu.redistribute` of signals and volumes.
 

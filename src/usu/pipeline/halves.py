@@ -19,7 +19,7 @@ from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.forward.calls import one_thread
 from usu.inputs import Input
-from usu.operator.cells import Labels, boxes, inner_dims, partition_of
+from usu.operator.cells import Labels, boxes, partition_of
 from usu.operator.interpolate import follow_picture, layered, painted, resized, with_trace
 from usu.operator.redistribute import SoftPrior, cell_budgets, redistributed
 from usu.refine.loop import StopReason, refine, share_of_largest, unit_scale
@@ -341,3 +341,8 @@ def segment_scores(effects: Tensor, labels: NDArray, settings: Settings) -> Tens
 def maps_of(given: Input) -> Tensor:
     """The coarse maps, (n, h, w) or, with cells, (n, K)."""
     return given.coarse.detach().reshape(-1, *given.coarse.shape[-inner_dims(given.cells) :])
+
+
+def inner_dims(cells: Cells) -> int:
+    """How many dimensions of a coarse map are one map's: those of its grid, or the one that counts cells."""
+    return 2 if cells is None else len(cells.grid) if isinstance(cells, Labels) and cells.grid else 1

@@ -13,7 +13,6 @@ from usu import _checks as check
 from usu.errors import UsuError
 from usu.forward import Engine, Progress
 from usu.forward.fills import Drop, Fill, apply, filled, keep_shown
-from usu.forward.tokens import TokenDrop
 from usu.types import Array
 
 
@@ -76,6 +75,8 @@ def segmented(engine: Engine, image: Array, segments: Array, fill: Fill, which: 
     """Everything checked, on the model's device; ``which``: labels or booleans of the segments to evaluate, or all."""
     placed, drops = engine.place(image), isinstance(fill, Drop)
     if isinstance(fill, Drop):
+        from usu.forward.tokens import TokenDrop
+
         fill = fill.rest
         if not isinstance(engine.model, TokenDrop):
             raise UsuError("Drop() needs the model that usu.sources.token_drop(model, image) makes.")
