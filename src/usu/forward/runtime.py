@@ -24,8 +24,8 @@ from usu.forward.onnx import OnnxModel, from_onnx
 
 #: Outputs may differ by so much, relative to the largest of them, and the top class may not.
 _TOLERANCE = 1e-3
-#: Kept or made anew, because the weights may have changed since; for any number of pictures or, because a model may
-#: have put the number it was traced with into the graph, for a few at a time.
+#: Kept or made anew, because the weights may have changed; for any number of pictures or, because a model may have put
+#: the number it was traced with into the graph, for a few at a time.
 _TRIES: tuple[tuple[bool, int | None], ...] = ((False, None), (True, None), (False, 4), (True, 4))
 #: What was made of a module, as long as the module lives: by the shape of its input.
 _MADE: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Any]] = WeakKeyDictionary()
@@ -52,9 +52,8 @@ def runtime(model: Any, image: Tensor, wanted: RuntimeName = "auto") -> Runtime:
             `torch.compile`. ``"auto"``: ONNX Runtime where it can be had and agrees, else the module.
 
     Guarantees:
-        Outputs agree on this picture to 1e-3 of the largest, with the same top class. That takes one pass of each,
-        which no budget counts. An export is made once for given weights and kept in the user's cache folder
-        (``USU_CACHE``).
+        Outputs agree on this picture to 1e-3 of the largest, with the same top class: one pass of each, which no budget
+        counts. An export is made once for given weights and kept in the user's cache folder (``USU_CACHE``).
 
     >>> runtime(lambda batch: batch, torch.zeros(1, 2, 2)).name
     'callable'

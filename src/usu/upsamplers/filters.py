@@ -1,4 +1,4 @@
-"""Rivals: upsamplers that know more than a kernel does, namely the cells' masses or the picture, but no scores.
+"""Rivals: upsamplers that know the cells' masses or the picture, but no scores.
 
 In all of them ``coarse`` is (..., h, w) and ``picture`` H x W or H x W x 3 in [0, 1].
 """
@@ -18,8 +18,8 @@ from usu.types import Array, ArrayT
 def mass_corrected(pixel_map: ArrayT, coarse: Array) -> ArrayT:
     """Give every cell its mass back, keeping the map's shape inside it: Ã(x) = M_k · b(x) / Σ_{y in cell} b(y).
 
-    Dasymetric mapping without semantics (Tobler, 1979). b is the part of the map that has the sign of M_k; a cell of
-    mass where that is zero throughout is filled evenly.
+    Dasymetric mapping without semantics (Tobler, 1979). b is the part of the map that has the sign of M_k; where that
+    is zero throughout, a cell is filled evenly.
 
     Guarantees:
         D1 and total mass, for maps of any sign, to 1e-6 relative in float32. Nothing else: b may look anywhere.
@@ -28,10 +28,8 @@ def mass_corrected(pixel_map: ArrayT, coarse: Array) -> ArrayT:
     >>> mass_corrected(bilinear, torch.tensor([[0.0, 7.0]]))
     tensor([[0., 0., 6., 8.]])
     """
-    base = own_sign(pixel_map, coarse)
-    pixels = check.as_tensor("pixel_map", base)
-    # equal scores: the shares are the base measure's alone
-    even = pixels.new_zeros(pixels.shape[-2:])
+    pixels = check.as_tensor("pixel_map", own_sign(pixel_map, coarse))
+    even = pixels.new_zeros(pixels.shape[-2:])  # scores: the shares are the base measure's alone
     result = redistribute(check.as_tensor("coarse", coarse, like=pixels), even, base=pixels)
     return check.like_input(pixel_map)(result)  # type: ignore[no-any-return]
 
