@@ -63,7 +63,7 @@ class undisturbed:  # noqa: N801 (a context manager, called like a function)
                     self._handler = handler
                     signal.signal(signal.SIGINT, self._interrupt)
             # in one order for everybody, so that nobody waits for one who waits for them
-            for module in sorted(set(self._modules), key=id):
+            for module in sorted(self._modules, key=id):
                 lock = _LOCKS.setdefault(module, threading.RLock())
                 while not lock.acquire(timeout=0.1):
                     self._raise_pending()
@@ -154,16 +154,15 @@ def _find(output: object) -> Tensor | None:
         return torch.as_tensor(output)
     # a ModelOutput is a dictionary too, with its logits under the same name
     if isinstance(output, Mapping):
-        return _find(output["logits"]) if "logits" in output else _first(output.values())
-    if isinstance(getattr(output, "logits", None), Tensor):
-        return output.logits  # type: ignore[attr-defined, no-any-return]
+        if "logits" in output:
+            return _find(output["logits"])
+        output = list(output.values())
+    logits = getattr(output, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
     if isinstance(output, (tuple, list)):
-        return _first(output)
+        return next((_find(value) for value in output if isinstance(value, (Tensor, np.ndarray))), None)
     return None
-
-
-def _first(values: Any) -> Tensor | None:
-    return next((_find(value) for value in values if isinstance(value, (Tensor, np.ndarray))), None)
 
 
 def checked_target(target: Target) -> tuple[int, ...] | Callable[[Any], Tensor] | None:

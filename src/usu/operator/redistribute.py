@@ -118,12 +118,12 @@ def redistribute(
     Args:
         coarse: (..., h, w) on a regular grid, or (..., K) with ``cells``: value k belongs to label k.
         scores: (..., H, W), or (..., *lattice) with ``cells``; in [0, 1]. Leading dimensions broadcast.
-        cells: integer labels 0..K-1, one per pixel of a lattice of any dimension; unused labels are empty cells. For a
-            grid over a signal or a volume, `usu.operator.cells.boxes`.
+        cells: labels 0..K-1, one per pixel of a lattice of any dimension; unused labels are empty cells. For a grid
+            over a signal or a volume, `usu.operator.cells.boxes`.
         temperature: of the tensor potential; low concentrates, high approaches nearest-neighbour.
         potential: `usu.potentials` or any positive, increasing callable on [0, 1]; replaces the tensor potential.
-        budget: how much a cell receives: ``"cell"`` its own mass, ``"iwmr"`` = `SoftIWMR()`,
-            ``"hybrid"`` = `Hybrid()`, `SoftPrior()`, or such an object with other settings.
+        budget: what a cell receives: ``"cell"`` its own mass, ``"iwmr"`` = `SoftIWMR()`, ``"hybrid"`` = `Hybrid()`,
+            or one of these or `SoftPrior` with other settings.
         base: a non-negative prior measure b like ``scores``; shares become proportional to b · φ. Where it is zero
             throughout a cell, or full under ``max_gain``, the scores decide alone.
         signed: ``"flip"`` reverses the scores for negative mass, so that a high score always means more;
@@ -135,9 +135,9 @@ def redistribute(
         (..., H, W) in the library, dtype and device of ``coarse``; differentiable in ``coarse``, ``scores``, ``base``.
 
     Guarantees:
-        D1: cell sums equal M_k to 1e-6 relative in float32, 1e-12 in float64 (``budget="cell"``; half precision is
-        limited by its own rounding). D2 with ``signed="flip"`` or non-negative maps, and no ``base``. D3 with the
-        tensor potential, no ``base`` and no ``max_gain``. D4 with ``budget="cell"``. Total mass: every budget.
+        D1: cell sums equal M_k to 1e-6 relative in float32, 1e-12 in float64 (``budget="cell"``). D2 with
+        ``signed="flip"`` or non-negative maps, and no ``base``. D3 with the tensor potential, no ``base`` and no
+        ``max_gain``. D4 with ``budget="cell"``. Total mass: every budget.
 
     >>> coarse = torch.tensor([[6.0, 0.0]])
     >>> scores = torch.tensor([[1.0, 0.0, 1.0, 1.0]])
@@ -196,11 +196,8 @@ def cell_budgets(
 ) -> ArrayT:  # fmt: skip
     """The mass each cell receives under a budget, (..., K): what the cell sums of `redistribute` equal (D1-G).
 
-    >>> coarse, scores = torch.tensor([[3.0, 1.0]]), torch.tensor([[0.5, 0.5, 0.5, 0.5]])
-    >>> cell_budgets(coarse, scores)
-    tensor([6., 2.])
-    >>> cell_budgets(coarse, scores, budget=SoftIWMR(prior="area"))  # equal importances: the map itself is ignored
-    tensor([4., 4.])
+    >>> cell_budgets(torch.tensor([[3.0, 1.0]]), torch.ones(1, 4), budget=Hybrid(0.5))  # between 6, 2 and 4, 4
+    tensor([5., 3.])
     """
     values, guide, (low, _) = _checked(coarse, scores, signed, coarse_is)
     known = checked_budget(budget)
