@@ -127,8 +127,7 @@ def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, 
     """The bilinear map, made locally linear in the picture (He, Sun and Tang 2010): Ã = mean(a) · I + mean(b).
 
     In every window, (a, b) = argmin Σ (a · I + b - p)² + eps · |a|² with p the bilinear map and I the picture, H x W or
-    H x W x 3 in [0, 1]. Windows are (2 · radius + 1)² pixels, cut at the border; None is half a cell. Below a variance
-    of ``eps`` a window counts as flat. Guarantees: none.
+    H x W x 3 in [0, 1]. Windows are (2 · radius + 1)² pixels, cut at the border; None is half a cell. Guarantees: none.
 
     >>> guided_filter(torch.full((2, 2), 3.0), torch.full((1, 4), 0.5).expand(2, 4))[0]
     tensor([3., 3., 3., 3.])
