@@ -114,13 +114,13 @@ RADII_PER_SIDE = 28
 def yardstick(size: Sequence[int]) -> float:
     """What lengths are measured by: the shorter side of a picture.
 
-    Of a signal it is its length, of a volume its second longest side, as many times as long as one of 60 segments then
-    has to be, beside one of a picture.
+    Of a signal its length, of a volume its second longest side; longer by as much as one of 60 segments is.
 
     >>> yardstick((480, 640)), round(yardstick((500,))), round(yardstick((16, 112, 128)))
     (480.0, 65, 222)
     """
-    return float(sorted(size)[-2:][0] * 60 ** (1 / 2 - 1 / len(size)))
+    side, dims = sorted(size)[-2:][0], len(size)
+    return float(side * 60 ** (1 / 2 - 1 / dims))
 
 
 def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, eps: float = 1e-3) -> ArrayT:

@@ -196,8 +196,8 @@ def cell_budgets(
 ) -> ArrayT:  # fmt: skip
     """The mass each cell receives under a budget, (..., K): what the cell sums of `redistribute` equal (D1-G).
 
-    >>> cell_budgets(torch.tensor([[3.0, 1.0]]), torch.ones(1, 4), budget=Hybrid(0.5))  # between 6, 2 and 4, 4
-    tensor([5., 3.])
+    >>> cell_budgets(torch.tensor([[3.0, 1.0]]), torch.ones(1, 4), budget=Hybrid(0.25))  # between 6, 2 and 4, 4
+    tensor([5.5000, 2.5000])
     """
     values, guide, (low, _) = _checked(coarse, scores, signed, coarse_is)
     known = checked_budget(budget)
