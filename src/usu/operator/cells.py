@@ -256,7 +256,7 @@ def share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, *
     """
     if _transformed(field) or _transformed(mass):
         return _plain_share(field, mass, rate, cells)
-    if _tracked(field) or _tracked(mass):
+    if torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad):
         return _Share.apply(field, mass, rate, cells, mild)  # type: ignore[no-any-return, no-untyped-call]
     return cells.share(field.detach(), mass.detach(), rate, mild=mild)
 
@@ -315,17 +315,14 @@ def in_bands(work: Callable[..., Tensor], *fields: Tensor) -> Tensor:
     """
     rows = fields[0].shape[1]
     step = max(1, CACHED_PIXELS * rows // max(1, fields[0].numel()))
-    if step >= rows or any(_transformed(field) or _tracked(field) for field in fields):
+    tracked = torch.is_grad_enabled() and any(field.requires_grad for field in fields)
+    if step >= rows or tracked or any(map(_transformed, fields)):
         return work(*fields)
     out = torch.empty_like(fields[0], memory_format=torch.contiguous_format)
     for start in range(0, rows, step):
         some = slice(start, start + step)
         out[:, some] = work(*(field[:, some] for field in fields))
     return out
-
-
-def _tracked(tensor: Tensor) -> bool:
-    return torch.is_grad_enabled() and tensor.requires_grad
 
 
 def _transformed(tensor: Tensor) -> bool:

@@ -187,7 +187,8 @@ def redistributed(
             raise ValueError(f"`base` must have {wanted}; got {check.shape(base)}.") from None
     mild = low >= 0 and high * exp(_MILD_RATE) < most and not callable(phi) and phi <= _MILD_RATE
     problem = _Problem(mass, guide, parts, phi, base, signed == "flip", max_gain, low < 0, mild)
-    return problem.solve(checked_budget(budget)).reshape(*batch, *parts.lattice).to(coarse.dtype)
+    result = problem.solve("cell" if budget == "cell" else checked_budget(budget))
+    return result.reshape(*batch, *parts.lattice).to(coarse.dtype)
 
 
 def cell_budgets(
