@@ -20,7 +20,7 @@ from usu.forward.runtime import runtime
 from usu.metrics import deletion, half_deletion, insertion
 from usu.models import Loaded, load
 from usu.models.pictures import seen
-from usu.operator.budgets import SoftPrior
+from usu.operator.redistribute import SoftPrior
 from usu.score.posterior import tops
 from usu.settings import PRESETS, Settings
 

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from usu.forward import fills
     from usu.metrics.mass import alpha_beta_errors, mass_imbalance
     from usu.operator import potentials
-    from usu.operator.budgets import Hybrid, SoftIWMR, SoftPrior
     from usu.operator.interpolate import interpolate
-    from usu.operator.redistribute import cell_budgets, redistribute
+    from usu.operator.redistribute import Hybrid, SoftIWMR, SoftPrior, cell_budgets, redistribute
     from usu.pipeline import explain_many, upsample
     from usu.pipeline.explain import explain
     from usu.pipeline.sanity import Sanity, sanity
@@ -45,9 +44,8 @@ _FROM = {
     "usu.forward": "fills",
     "usu.metrics.mass": "alpha_beta_errors mass_imbalance",
     "usu.operator": "potentials",
-    "usu.operator.budgets": "Hybrid SoftIWMR SoftPrior",
     "usu.operator.interpolate": "interpolate",
-    "usu.operator.redistribute": "cell_budgets redistribute",
+    "usu.operator.redistribute": "Hybrid SoftIWMR SoftPrior cell_budgets redistribute",
     "usu.pipeline": "explain explain_many upsample",
     "usu.pipeline.sanity": "Sanity sanity",
     "usu.refine": "StopReason boundary_segments heterogeneity merge mixing",

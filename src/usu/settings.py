@@ -11,7 +11,7 @@ from usu import _checks as check
 from usu.forward.calls import LINKS, Link, checked_link
 from usu.forward.engine import RUNTIMES, RuntimeName
 from usu.forward.fills import FILLS, Drop, Fill, fill_named
-from usu.operator.budgets import BUDGETS, Budget, SoftPrior, checked_budget
+from usu.operator.redistribute import BUDGETS, Budget, SoftPrior, checked_budget
 from usu.segment.segmenter import Segmenter, Slic
 
 #: A little smoothing, or segments fray along fur and grain.

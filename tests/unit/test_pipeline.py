@@ -256,7 +256,7 @@ def test_the_mass_error_is_measured_and_not_assumed(monkeypatch):
         result[..., 0, 0] += 0.01 * 16 * coarse[..., 0, 0]
         return result
 
-    monkeypatch.setattr(halves, "redistribute", leaky)
+    monkeypatch.setattr(halves, "redistributed", leaky)
     assert upsample(COARSE, IMAGE, Counting(), 0, evaluations=10).mass_error == pytest.approx(0.01)
     soft = upsample(COARSE, IMAGE, Counting(), 0, preset="soft", evaluations=10).mass_error
     assert soft == pytest.approx(0.01 * float(COARSE[0, 0] / COARSE.sum()))

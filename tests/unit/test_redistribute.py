@@ -330,7 +330,6 @@ def test_a_few_rows_at_a_time_are_as_good_as_all_at_once(budget, signed, plain, 
     made, settings = {}, {} if plain else {"base": base, "max_gain": 5.0}
     for pixels in (1 << 21, 40):
         monkeypatch.setattr(cells, "CACHED_PIXELS", pixels)
-        monkeypatch.setattr("usu.operator.redistribute.CACHED_PIXELS", pixels)
         made[pixels] = usu.redistribute(coarse, scores, budget=budget, **settings)
     whole, parts = made.values()
     if plain:  # the densities are higher here, and a sum in parts is another one in its last digits

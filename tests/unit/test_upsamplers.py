@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from skimage import data
 
 from usu.operator import potentials
-from usu.operator.budgets import Hybrid, SoftIWMR, SoftPrior
 from usu.operator.interpolate import guided_filter, interpolate, own_sign
+from usu.operator.redistribute import Hybrid, SoftIWMR, SoftPrior
 from usu.types import GUARANTEES
 from usu.upsamplers import (
     BUILT_IN,

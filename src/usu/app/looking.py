@@ -24,7 +24,7 @@ from usu.forward.fills import apply, filled
 from usu.inputs import Input
 from usu.models import Geometry, Loaded
 from usu.models.pictures import Picture, prepared
-from usu.operator.budgets import Hybrid
+from usu.operator.redistribute import Hybrid
 from usu.pipeline.explain import coarse_of, remarks_on, shown_of
 from usu.pipeline.halves import Scored, field_of, scores_of
 from usu.pipeline.run import certainty_of, expected_stability, segment_scores, sentence

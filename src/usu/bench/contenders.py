@@ -17,8 +17,8 @@ import torch
 from usu import _checks as check
 from usu.bench.scene import Scene, SceneScores
 from usu.metrics.catalogue import FILLS, seeded
-from usu.operator.budgets import Hybrid, SoftIWMR
 from usu.operator.interpolate import follow_picture
+from usu.operator.redistribute import Hybrid, SoftIWMR
 from usu.pipeline import map_of
 from usu.settings import PRESETS, Settings
 from usu.types import NDArray

@@ -71,7 +71,7 @@ def settings_from(
     }  # fmt: skip
     if budget is not None:
         from usu import _checks as check
-        from usu.operator.budgets import SoftPrior
+        from usu.operator.redistribute import SoftPrior
 
         check.choice("budget", budget, BUDGETS)
         changes["budget"] = SoftPrior() if budget == "soft" else budget

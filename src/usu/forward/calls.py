@@ -1,15 +1,11 @@
-"""What everybody needs who calls a model: it is left as it was found, and its output is read.
-
-The model is in evaluation mode for a while, asked by one thread at a time. Reading is a function of one output: which
-targets, through which link.
-"""
+"""What everybody needs who calls a model: it is left as it was found (`undisturbed`), and its output is read."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from types import FrameType, TracebackType
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
@@ -24,27 +20,24 @@ from usu import _checks as check
 _LOCKS: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
 
 
-@contextmanager
-def one_thread(wanted: bool = True) -> Iterator[None]:
-    """One torch thread inside; as many as before afterwards.
+def one_thread(wanted: bool = True) -> ExitStack:
+    """A context: one torch thread, and as many as before afterwards.
 
     For small tensors, and while others than torch's threads are at work. Torch's wait for each other at the end of
-    every operation they share, and stay awake for a while after it: where cores are busy, small operations took a
-    hundred times as long with two.
+    every operation, and stay awake for a while: where cores are busy, small operations took a hundred times as long.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if wanted else threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    stack = ExitStack()
+    stack.callback(torch.set_num_threads, torch.get_num_threads())
+    if wanted:
+        torch.set_num_threads(1)
+    return stack
 
 
 class undisturbed:  # noqa: N801 (a context manager, called like a function)
     """Evaluation mode inside, with the model's lock held; training flags as before afterwards, and none of our hooks.
 
-    The flags are set one by one: `Module.train` may be overridden to do more than set a flag, such as merge weights.
-    Ctrl-C may come at any moment: it is raised where the model can still be put right. What is no module is left alone.
+    The flags are set one by one, because `Module.train` may be overridden. Ctrl-C may come at any moment: it is raised
+    where the model can still be put right. What is no module is left alone.
 
     >>> net = nn.Dropout().train()
     >>> with undisturbed(net):
@@ -70,7 +63,7 @@ class undisturbed:  # noqa: N801 (a context manager, called like a function)
                     self._handler = handler
                     signal.signal(signal.SIGINT, self._interrupt)
             # in one order for everybody, so that nobody waits for one who waits for them
-            for module in sorted(set(self._modules), key=id):
+            for module in sorted(self._modules, key=id):
                 lock = _LOCKS.setdefault(module, threading.RLock())
                 while not lock.acquire(timeout=0.1):
                     self._raise_pending()
@@ -124,18 +117,14 @@ def _ours(hook: object) -> bool:
 
 #: A class, several classes, a function of the raw output giving (N,) or (N, T), or None: the model's own top class.
 Target: TypeAlias = int | Sequence[int] | Callable[[Any], Tensor] | None
-#: What is measured of a class: its logit, its (log-)probability, its log-odds against all others, or a column of a
-#: function of the logits.
+#: What is measured of a class: one of these, or a column of a function of the logits.
 Link: TypeAlias = Literal["logit", "log_probability", "probability", "log_odds"] | Callable[[Tensor], Tensor]
 
 LINKS = ("logit", "log_probability", "probability", "log_odds")
 
 
 def logits_of(output: object) -> Tensor:
-    """The (N, classes) tensor inside a model's output.
-
-    A tensor or array is taken as it is; of a dictionary, ``"logits"`` or else the first tensor; of an object with
-    ``.logits`` (a transformers ModelOutput), that; of a tuple or list, the first tensor.
+    """The (N, classes) tensor inside a model's output: itself, its ``logits``, or the first one in it.
 
     >>> logits_of({"hidden": torch.zeros(2, 8), "logits": torch.ones(2, 3)}).shape
     torch.Size([2, 3])
@@ -165,16 +154,15 @@ def _find(output: object) -> Tensor | None:
         return torch.as_tensor(output)
     # a ModelOutput is a dictionary too, with its logits under the same name
     if isinstance(output, Mapping):
-        return _find(output["logits"]) if "logits" in output else _first(output.values())
-    if isinstance(getattr(output, "logits", None), Tensor):
-        return output.logits  # type: ignore[attr-defined, no-any-return]
+        if "logits" in output:
+            return _find(output["logits"])
+        output = list(output.values())
+    logits = getattr(output, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
     if isinstance(output, (tuple, list)):
-        return _first(output)
+        return next((_find(value) for value in output if isinstance(value, (Tensor, np.ndarray))), None)
     return None
-
-
-def _first(values: Any) -> Tensor | None:
-    return next((_find(value) for value in values if isinstance(value, (Tensor, np.ndarray))), None)
 
 
 def checked_target(target: Target) -> tuple[int, ...] | Callable[[Any], Tensor] | None:
@@ -196,7 +184,7 @@ def checked_target(target: Target) -> tuple[int, ...] | Callable[[Any], Tensor] 
 
 
 def checked_link(link: Link, target: object = None) -> Link:
-    """A link that is known, and used where there are logits."""
+    """A link that is known, and asked for where there are logits."""
     if not callable(link):
         check.choice("link", link, LINKS)
     if link != "logit" and callable(target):
@@ -258,15 +246,13 @@ def read(output: object, target: tuple[int, ...] | Callable[[Any], Tensor], link
 
 
 def log_odds(logits: Tensor, target: tuple[int, ...]) -> Tensor:
-    """log p / (1 - p) of each target, (N, T): its logit less the log-sum-exp of all others.
-
-    What raises every logit alike does not count. A model of one output is a sigmoid's: its logit is its log-odds.
+    """log p / (1 - p) of each target, (N, T): its logit less the log-sum-exp of all others; of a single output itself.
 
     >>> log_odds(torch.tensor([[2.0, 2.0, 2.0]]), (0,)).round(decimals=3)  # -log 2
     tensor([[-0.6930]], dtype=torch.float64)
     """
     values = logits.double()
-    if values.shape[1] == 1:
+    if values.shape[1] == 1:  # a sigmoid's
         return values[:, list(target)]
     columns = []
     for index in target:
@@ -278,10 +264,10 @@ def log_odds(logits: Tensor, target: tuple[int, ...]) -> Tensor:
 
 def _columns(name: str, values: object, rows: int) -> Tensor:
     """(N,) or (N, T) -> (N, T), with as many rows as there were pictures."""
-    tensor = torch.as_tensor(values) if isinstance(values, (Tensor, np.ndarray)) else None
-    if tensor is not None and tensor.ndim == 1:
-        tensor = tensor[:, None]
-    if tensor is None or tensor.ndim != 2 or tensor.shape[0] != rows:
-        got = type(values).__name__ if tensor is None else check.shape(tensor)
+    found = torch.as_tensor(values) if isinstance(values, (Tensor, np.ndarray)) else None
+    if found is not None and found.ndim == 1:
+        found = found[:, None]
+    if found is None or found.ndim != 2 or len(found) != rows:
+        got = type(values).__name__ if found is None else check.shape(found)
         raise ValueError(f"`{name}` must return one row per picture; got {got} for {rows} pictures.")
-    return tensor
+    return found

@@ -43,15 +43,14 @@ def digest(*parts: bytes) -> str:
 def described(value: Any) -> Any:
     """A value and what it is made of, as JSON can hold it.
 
-    Anything whose class has a ``fingerprint()`` is known by that; networks by their numbers, their structure and the
-    code of their classes; functions by their code, the functions it calls and the lasting values it names; other
-    objects by their code and their attributes, except for private numbers and collections (counters and caches). What
-    has neither is `OPAQUE`.
+    Anything whose class has a ``fingerprint()`` is known by that; networks by their numbers, their structure and their
+    code; functions by their code, what it calls and the lasting values it names; other objects by their code and their
+    attributes, except for private numbers and collections (counters and caches). What has neither is `OPAQUE`.
 
     >>> described(partial(max, 3)), described(np.zeros(2)) == described(torch.zeros(2, dtype=torch.float64))
     ({'kind': 'partial', 'of': 'builtins.max', 'given': [[3], {}]}, True)
     """
-    return _described(value, (_Visited(),))
+    return _described(value, (set(),))
 
 
 def is_known(description: Any) -> bool:
@@ -65,11 +64,8 @@ def is_known(description: Any) -> bool:
     return all(map(is_known, description)) if isinstance(description, list) else description != OPAQUE
 
 
-class _Visited(set[int]):
-    """Functions and classes that were described on the way; the second time their names will do."""
-
-
 def _described(value: Any, above: tuple[Any, ...]) -> Any:
+    """``above``: the ids of functions and classes that were described already, and all that this value is part of."""
     if isinstance(value, Enum):
         return f"{_name(type(value))}.{value.name}"
     if isinstance(value, _PLAIN):
@@ -102,11 +98,8 @@ def _made_of(value: Any, inner: tuple[Any, ...]) -> Any:
         found = value.fingerprint()
         return {"kind": kind, "fingerprint": OPAQUE if found is None else found}
     if isinstance(value, partial):
-        return {
-            "kind": "partial",
-            "of": _described(value.func, inner),
-            "given": [_described(value.args, inner), _described(value.keywords, inner)],
-        }
+        function = _described(value.func, inner)
+        return {"kind": "partial", "of": function, "given": _described([value.args, value.keywords], inner)}
     if isinstance(value, (MethodType, BuiltinFunctionType)) and not isinstance(value.__self__, ModuleType | None):
         return {"kind": _name(value), "of": _described(value.__self__, inner)}
     function = inspect.unwrap(value) if callable(value) else value

@@ -1,16 +1,14 @@
 """The only place that calls a model for scores.
 
-An `Engine` is a model and a question (which target, through which link). It runs on any number of variants of one
-picture, building them a chunk at a time, counts them, and leaves the model as it was: training flags, gradients, hooks
-and device, also when something raises in the middle.
+An `Engine` is a model and a question: which target, through which link. It asks about any number of variants of one
+picture, a chunk at a time, counts them, and leaves the model as it was, also when something raises in the middle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -21,22 +19,17 @@ from usu.forward import calls
 from usu.forward.calls import Link, Target, checked_link, checked_target, one_thread, read, top_class, undisturbed
 from usu.types import Array
 
-if TYPE_CHECKING:
-    from usu.forward.onnx import OnnxModel
-
 #: A batch (N, C, H, W) in; a tensor, tuple, dictionary or ModelOutput out.
 Model: TypeAlias = Callable[[Tensor], Any]
-#: Called after every chunk with the pictures done so far and in all. True ends scores that have a posterior early.
+#: Called with the pictures done so far and in all. True ends scores that have a posterior early.
 Progress: TypeAlias = Callable[[int, int], "bool | None"]
 #: What can run a model for scores; see `usu.forward.runtime`.
 RuntimeName: TypeAlias = Literal["torch", "onnx", "compile", "auto"]
 RUNTIMES: tuple[RuntimeName, ...] = ("torch", "onnx", "compile", "auto")
 
-#: Numbers in a default chunk, as pictures of 3 x 224 x 224. Measured with EfficientNet-Lite0 on a CPU: 26 ms a
-#: picture in chunks of 1 to 4, 37 in chunks of 8, 47 in chunks of 16, whose activations are allocated anew each time.
+#: Pictures of 3 x 224 x 224 in a default chunk, and the most of the smallest pictures. Larger chunks take longer on a
+#: CPU, because their activations are allocated anew each time (``python -m benchmarks batches``).
 _CPU_PICTURES, _GPU_PICTURES, _NUMBERS = 4, 64, 3 * 224 * 224
-#: Of the smallest pictures. In chunks of 240, those of 32 x 32 took 1.6 times as long as in chunks of 60, those of
-#: 28 x 28 twice as long (``python -m benchmarks batches``).
 _CPU_LIMIT, _GPU_LIMIT = 64, 256
 #: Activations alive at once in a common network, as multiples of its input; only a first guess, halved when wrong.
 _ACTIVATIONS = 64
@@ -48,7 +41,7 @@ class Meter:
     """Counts the pictures passed through a model: the one place where evaluations are counted.
 
     >>> meter = Meter(limit=3)
-    >>> meter.spent += 2
+    >>> meter.plan(2)
     >>> meter.left
     1
     """
@@ -56,15 +49,16 @@ class Meter:
     limit: int | None = None
     spent: int = 0
 
-    @property
-    def left(self) -> int | None:
-        """Evaluations that may still be made; None if there is no limit."""
-        return None if self.limit is None else max(0, self.limit - self.spent)
+    def __post_init__(self) -> None:
+        #: Evaluations that may still be planned; None if there is no limit.
+        self.left = self.limit
 
     def plan(self, pictures: int) -> None:
-        """So many are about to be passed: no more than are allowed."""
-        if self.left is not None and pictures > self.left:
-            raise UsuError(f"{self.spent + pictures} evaluations were planned where {self.limit} are allowed.")
+        """So many are about to be passed: no more than are left."""
+        if self.left is not None:
+            if pictures > self.left:
+                raise UsuError(f"{self.spent + pictures} evaluations were planned where {self.limit} are allowed.")
+            self.left -= pictures
 
 
 @dataclass(frozen=True)
@@ -93,24 +87,24 @@ class Engine:
         image = self.place(picture)
         self.meter.plan(1)
         with undisturbed(self.model), torch.no_grad():
-            output, channels_last = self._call(image[None])
-            self.meter.spent += 1
-            target = self.target if self.target is not None else (top_class(output),)
-            values = read(output, target, self.link, 1)
-        aimed = replace(self, target=target, channels_last=channels_last)
-        return Reference(aimed, _finite(values)[0])
+            found = self._reference(*self._call(image[None]))
+        return found._replace(values=_finite(found.values))
 
     def evaluate(
         self, picture: Array, count: int, build: Callable[[slice], Tensor], *, progress: Progress | None = None
     ) -> Tensor:
         """Values (count, T) in float64 on the CPU, of ``count`` variants of ``picture``: one evaluation per row.
 
-        ``build(slice)`` makes the batch (n, C, H, W) of those variants; it is called a chunk at a time, so that memory
-        does not grow with ``count``. When memory runs out the chunk is halved and only the lost pictures are repeated.
+        ``build(slice)`` makes the batch (n, C, H, W) of a chunk. When memory runs out the chunk is halved and only the
+        lost pictures are repeated.
         """
         if self.target is None:
             raise ValueError("`target` must be known before variants are compared; got None. Use engine.aim(picture).")
-        image, session = torch.as_tensor(picture), _session(self.model)
+        image, session = torch.as_tensor(picture), None
+        if not isinstance(self.model, nn.Module):
+            from usu.forward.onnx import OnnxModel
+
+            session = self.model if isinstance(self.model, OnnxModel) else None
         chunk = self.chunk or _default_chunk(image, self.device)
         values: list[Tensor] = []
         done, runner = 0, self
@@ -124,7 +118,7 @@ class Engine:
             if progress is not None:
                 progress(done, count)
 
-        with undisturbed(self.model), nullcontext() if session is None else one_thread(), torch.no_grad():
+        with undisturbed(self.model), one_thread(session is not None), torch.no_grad():
             if session is not None and session.workers > 1:  # several chunks on their way at once
                 chunk = session.piece(chunk)
                 spans = [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]
@@ -149,7 +143,7 @@ class Engine:
                         f"`image` must fit in memory on its own; got {check.shape(image)}, and the model ran out "
                         f"of memory ({found}). Use a smaller picture or another device."
                     )
-        return _finite(torch.cat(values)) if values else torch.empty(0, 0, dtype=torch.float64)
+            return _finite(torch.cat(values)) if values else torch.empty(0, 0, dtype=torch.float64)
 
     def slope(self, picture: Array) -> tuple[Reference, Tensor]:
         """As `aim`, and the values' derivatives (T, C, H, W) by the picture: one backward pass per target."""
@@ -157,10 +151,8 @@ class Engine:
         with undisturbed(self.model), torch.inference_mode(False), torch.enable_grad():
             leaf = self.place(picture).detach().clone().requires_grad_()
             # a copy goes in, because a first layer that works in place may not touch a leaf
-            output, _ = self._call(leaf[None].clone())
-            self.meter.spent += 1
-            target = self.target if self.target is not None else (top_class(output),)
-            values = read(output, target, self.link, 1)[0]
+            found = self._reference(*self._call(leaf[None].clone()))
+            values = found.values
             if not values.requires_grad:
                 raise ValueError(
                     "`model` must be differentiable from input to output; got one whose output has no gradient. "
@@ -168,7 +160,14 @@ class Engine:
                 )
             # of the input alone: the parameters' .grad stays as it is
             slopes = [torch.autograd.grad(v, leaf, retain_graph=i + 1 < len(values))[0] for i, v in enumerate(values)]
-        return Reference(replace(self, target=target), _finite(values.detach())), torch.stack(slopes)
+        return found._replace(values=_finite(values.detach())), torch.stack(slopes)
+
+    def _reference(self, output: Any, channels_last: bool | None) -> Reference:
+        """What one pass of the picture itself says."""
+        self.meter.spent += 1
+        target = self.target if self.target is not None else (top_class(output),)
+        aimed = replace(self, target=target, channels_last=channels_last)
+        return Reference(aimed, read(output, target, self.link, 1)[0])
 
     def place(self, picture: Array) -> Tensor:
         """The picture (C, H, W), signal (C, L) or volume (C, D, H, W), checked, on the model's device."""
@@ -208,7 +207,7 @@ class Engine:
 
 
 class Reference(NamedTuple):
-    """The engine with its target fixed, and the unperturbed picture's values (T,). Cost: one evaluation."""
+    """The engine with its target fixed, and the unperturbed picture's values (T,)."""
 
     engine: Engine
     values: Tensor
@@ -230,11 +229,10 @@ def engine(
         model: an ``nn.Module``, any callable batch -> output, or `from_onnx(...)`.
         target: class index, several of them (all read from the same passes), a callable on the raw output giving (N,)
             or (N, T), or None for the model's top class.
-        link: ``"logit"``, ``"log_probability"``, ``"probability"`` or a callable on the logits.
-        device: where batches go; None is where the module's parameters are, or where the picture is. The model itself
-            is never moved.
+        link: ``"logit"``, ``"log_probability"``, ``"probability"``, ``"log_odds"`` or a callable on the logits.
+        device: where batches go; None is where the module's parameters are, or where the picture is.
         channels_last: memory order of the batches; None chooses it for convolutions on a CPU.
-        chunk: pictures per batch; None sizes it to picture and memory. Halved when memory runs out.
+        chunk: pictures per batch; None sizes it to picture and memory.
         limit: the most pictures it may be shown in all; its ``meter`` counts them.
 
     >>> brightness = engine(lambda batch: batch.mean((1, 2, 3))[:, None], target=0)
@@ -248,8 +246,6 @@ def engine(
         )
     if chunk is not None:
         check.whole_number("chunk", chunk, least=1)
-    goal = checked_target(target)
-    checked_link(link, goal)
     weights = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
     home = weights[0].device if weights else None
     wanted = None if device is None else torch.device(device)
@@ -258,16 +254,8 @@ def engine(
     dtype = next((w.dtype for w in weights if w.is_floating_point()), None)
     if channels_last is None and not (home and home.type == "cpu" and any(w.ndim == 4 for w in weights)):
         channels_last = False
-    return Engine(model, goal, link, home or wanted, dtype, channels_last, chunk, Meter(limit))
-
-
-def _session(model: Model) -> OnnxModel | None:
-    """The model itself, if ONNX Runtime runs it."""
-    if isinstance(model, nn.Module):
-        return None
-    from usu.forward.onnx import OnnxModel
-
-    return model if isinstance(model, OnnxModel) else None
+    meter, goal = Meter(limit), checked_target(target)
+    return Engine(model, goal, checked_link(link, goal), home or wanted, dtype, channels_last, chunk, meter)
 
 
 def _default_chunk(image: Tensor, device: torch.device | None) -> int:

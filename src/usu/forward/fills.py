@@ -1,4 +1,4 @@
-"""Keep-masks and fills: what a picture looks like when a part of it is taken away.
+"""Fills: what a picture looks like when a part of it is taken away.
 
 ``keep`` says what survives: True (or 1) keeps the pixel, False (or 0) shows the fill, numbers between mix the two. A
 fill is a function of a picture (C, H, W) that returns the picture with nothing left in it. A signal (C, L) and a volume
@@ -24,9 +24,8 @@ Fill: TypeAlias = Literal["blur", "mean", "noise"] | float | Sequence[float] | C
 class Blur:
     """The picture out of focus: a Gaussian whose width is ``sigma`` times the shorter side; borders are repeated.
 
-    Of a signal it is the length, of a volume the second longest side, so that the few frames of a video are mixed.
-
-    Keeps colours and large shapes, so that taking a segment away leaves no new edges. 0.05 is 11 pixels of 224.
+    It keeps colours and large shapes, so that taking a segment away leaves no new edges. 0.05 is 11 pixels of 224. Of a
+    signal the side is the length, of a volume the second longest side, so that the few frames of a video are mixed.
 
     >>> Blur()(torch.full((1, 4, 4), 7.0)).round(decimals=3).unique()
     tensor([7.])
@@ -102,12 +101,8 @@ class Noise:
 class Drop:
     """Nothing takes the place of what is hidden: a vision transformer's tokens of hidden patches are left out.
 
-    For scores of an ``nn.Module`` whose patches have tokens; see `usu.sources.token_drop`. It asks another question
-    than a fill: what the model says without those patches, and not what it says of a picture that looks otherwise
-    there. A patch that is hidden in part shows ``rest`` there.
-
-    >>> Drop().rest
-    'blur'
+    For scores of an ``nn.Module`` whose patches have tokens; see `usu.sources.token_drop`. It asks what the model says
+    without those patches, and not of a picture that looks otherwise there. A patch hidden in part shows ``rest`` there.
     """
 
     rest: Literal["blur", "mean", "noise"] | float = "blur"
@@ -162,8 +157,7 @@ def filled(image: Tensor, fill: Fill) -> Tensor:
 def apply(image: Tensor, filled: Tensor, keep: Tensor) -> Tensor:
     """keep · image + (1 - keep) · filled: (C, H, W) and keep (..., H, W) give (..., C, H, W).
 
-    Guarantees:
-        Exactly ``image`` where keep is True or 1, exactly ``filled`` where it is False or 0.
+    Guarantees: exactly ``image`` where keep is True or 1, exactly ``filled`` where it is False or 0.
 
     >>> apply(torch.ones(1, 1, 2), torch.zeros(1, 1, 2), torch.tensor([[[True, False]]]))
     tensor([[[[1., 0.]]]])
@@ -187,8 +181,7 @@ def keep_shown(shown: Tensor, segments: Tensor) -> Tensor:
     >>> keep_shown(torch.tensor([[True, False]]), torch.tensor([[0, 1, 1]]))
     tensor([[[ True, False, False]]])
     """
-    keep: Tensor = shown.index_select(1, segments.flatten()).unflatten(1, segments.shape)
-    return keep
+    return shown.index_select(1, segments.flatten()).reshape(-1, *segments.shape)
 
 
 def _gaussian(side: int, sigma: float, like: Tensor) -> Tensor:

@@ -93,9 +93,7 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
     """A model from an ``.onnx`` file or an existing ``onnxruntime.InferenceSession``.
 
     A file is asked about as many batches at a time as torch has threads at this moment, each in one thread; a session
-    is asked as it is. ``python -m benchmarks pipeline`` times both.
-
-    Needs the extra ``onnx``. The result goes wherever a model goes: ``engine(from_onnx("net.onnx"), target=3)``.
+    is asked as it is. Needs the extra ``onnx``. The result goes wherever a model goes.
 
     >>> from_onnx("no-such-net.onnx")
     Traceback (most recent call last):
@@ -121,15 +119,8 @@ def from_onnx(model: str | Path | Any) -> OnnxModel:
         described = ", ".join(f"{i.name}: {i.type}" for i in inputs)
         raise ValueError(f"`model` must take one picture batch of floating-point numbers; got ({described}).")
     size = inputs[0].shape[0] if inputs[0].shape else None
-    return OnnxModel(
-        session=model,
-        input=inputs[0].name,
-        output="logits" if "logits" in outputs else outputs[0],
-        dtype=_DTYPES[inputs[0].type],
-        batch=size if isinstance(size, int) else None,
-        workers=workers,
-        path=path,
-    )
+    output, batch = "logits" if "logits" in outputs else outputs[0], size if isinstance(size, int) else None
+    return OnnxModel(model, inputs[0].name, output, _DTYPES[inputs[0].type], batch, workers, path)
 
 
 def _external(content: bytes) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -24,8 +23,8 @@ from usu.forward.onnx import OnnxModel, from_onnx
 
 #: Outputs may differ by so much, relative to the largest of them, and the top class may not.
 _TOLERANCE = 1e-3
-#: Kept or made anew, because the weights may have changed since; for any number of pictures or, because a model may
-#: have put the number it was traced with into the graph, for a few at a time.
+#: Kept or made anew, because the weights may have changed; for any number of pictures or, because a model may have put
+#: the number it was traced with into the graph, for a few at a time.
 _TRIES: tuple[tuple[bool, int | None], ...] = ((False, None), (True, None), (False, 4), (True, 4))
 #: What was made of a module, as long as the module lives: by the shape of its input.
 _MADE: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Any]] = WeakKeyDictionary()
@@ -52,9 +51,8 @@ def runtime(model: Any, image: Tensor, wanted: RuntimeName = "auto") -> Runtime:
             `torch.compile`. ``"auto"``: ONNX Runtime where it can be had and agrees, else the module.
 
     Guarantees:
-        Outputs agree on this picture to 1e-3 of the largest, with the same top class. That takes one pass of each,
-        which no budget counts. An export is made once for given weights and kept in the user's cache folder
-        (``USU_CACHE``).
+        Outputs agree on this picture to 1e-3 of the largest, with the same top class: one pass of each, which no budget
+        counts. An export is made once for given weights and kept in the user's cache folder (``USU_CACHE``).
 
     >>> runtime(lambda batch: batch, torch.zeros(1, 2, 2)).name
     'callable'
@@ -88,9 +86,8 @@ def _checked(model: nn.Module, image: Tensor, kind: str) -> Any:
         key = (kind, *batch.shape[1:], batch.dtype)
         for fresh, pictures in _TRIES:
             if fresh or pictures or key not in made:
-                made[key] = (
-                    torch.compile(model) if kind == "compile" else _exported(model, batch, pictures, fresh=fresh)
-                )
+                compiles = kind == "compile"
+                made[key] = torch.compile(model) if compiles else _exported(model, batch, pictures, fresh=fresh)
             if _agree(expected, made[key], batch):
                 return made[key]
     del made[key]
@@ -114,9 +111,8 @@ def _exported(model: nn.Module, batch: Tensor, pictures: int | None, *, fresh: b
     for package in ("onnxruntime", "onnx"):
         if find_spec(package) is None:
             raise MissingExtraError(package, "onnx", "The ONNX engine")
-    name = digest(
-        json.dumps([described(model), list(batch.shape), str(batch.dtype), torch.__version__, pictures]).encode()
-    )
+    asked = [described(model), list(batch.shape), str(batch.dtype), torch.__version__, pictures]
+    name = digest(json.dumps(asked).encode())
     path = cache_folder() / f"{name}.onnx"
     if path.is_file() and not fresh:
         try:
@@ -124,29 +120,24 @@ def _exported(model: nn.Module, batch: Tensor, pictures: int | None, *, fresh: b
         except Exception:  # the runtime has a dozen exception classes; whatever is wrong with the file, make it anew
             path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(prefix=f".{name}.", suffix=".onnx", dir=path.parent)
-    os.close(handle)
+    draft = path.with_name(f".{name}.{os.getpid()}.onnx")  # beside it, where large exports keep their weights
+    several = batch.expand(pictures or 2, *batch.shape[1:]).clone()
+    axes = None if pictures else {"image": {0: "pictures"}, "logits": {0: "pictures"}}
     try:
-        _export(model, batch, pictures, draft)
-        Path(draft).replace(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter tells of its own future, and of shapes it takes as constants
+            torch.onnx.export(
+                model, (several,), str(draft), input_names=["image"], output_names=["logits"], opset_version=17,
+                dynamo=False, dynamic_axes=axes,
+            )  # fmt: skip
+        draft.replace(path)
         return from_onnx(path)
     except UsuError:
         raise
     except Exception as error:
         raise UsuError(f"The model cannot be exported to ONNX: {first_line(error)}") from error
     finally:
-        Path(draft).unlink(missing_ok=True)
-
-
-def _export(model: nn.Module, batch: Tensor, pictures: int | None, path: str) -> None:
-    """Constant folding is the runtime's work."""
-    several = batch.expand(pictures or 2, *batch.shape[1:]).clone()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter tells of its own future, and of shapes it takes as constants
-        torch.onnx.export(
-            model, (several,), path, input_names=["image"], output_names=["logits"], opset_version=17, dynamo=False,
-            dynamic_axes=None if pictures else {"image": {0: "pictures"}, "logits": {0: "pictures"}},
-        )  # fmt: skip
+        draft.unlink(missing_ok=True)
 
 
 def cache_folder() -> Path:

@@ -27,9 +27,9 @@ _TOLERANCE = 1e-4
 class TokenDrop(nn.Module):
     """A model whose pictures may have one channel more, which says what is there: 1 shown, 0 hidden.
 
-    A patch of which nothing is shown has no token from the first block on. Class and register tokens stay, and every
-    token keeps its position embedding. A patch that is shown in part looks as the picture does there. Of a picture in
-    which nothing is shown all tokens stay. Made by `usu.sources.token_drop`, which finds the blocks.
+    A patch of which nothing is shown has no token from the first block on, unless nothing of the picture is shown.
+    Class and register tokens stay, and every token keeps its position embedding. Made by `usu.sources.token_drop`,
+    which finds the blocks.
 
     Guarantees:
         Equal to masking the hidden tokens in every attention, so that nobody attends to them, and leaving them out of
@@ -111,11 +111,11 @@ class TokenDrop(nn.Module):
 
             return tuple(map(some, args)), {name: some(one) for name, one in given.items()}
 
-        with _hooks(self._ends[0].register_forward_pre_hook(before, with_kwargs=True)):
+        with self._ends[0].register_forward_pre_hook(before, with_kwargs=True):
             if bool(real.all()):
                 yield
             else:
-                with _hooks(self._ends[1].register_forward_hook(self._evened(order, real))), _Masked(real):
+                with self._ends[1].register_forward_hook(self._evened(order, real)), _Masked(real):
                     yield
 
     @contextmanager
@@ -125,7 +125,7 @@ class TokenDrop(nn.Module):
         def some(tokens: Any) -> Any:
             return tokens[kept].reshape(len(kept), -1, tokens.shape[2]) if _are_tokens(tokens, kept) else tokens
 
-        with _hooks(self._ends[1].register_forward_hook(_first(some))), _Masked(kept):
+        with self._ends[1].register_forward_hook(_first(some)), _Masked(kept):
             yield
 
     def _evened(self, order: Tensor, real: Tensor) -> Callable[[nn.Module, Any, Any], Any]:
@@ -149,14 +149,6 @@ def _first(change: Callable[[Any], Any]) -> Callable[[nn.Module, Any, Any], Any]
         return type(output)([change(output[0]), *output[1:]]) if several else change(output)
 
     return after
-
-
-@contextmanager
-def _hooks(handle: Any) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def _are_tokens(value: Any, kept: Tensor) -> bool:

@@ -17,7 +17,8 @@ from usu.forward import Link, Model, Target
 from usu.forward.fills import Fill, filled
 from usu.metrics import quantus_compat
 from usu.metrics.maps import Measured, cuts, dense_cells, group_means, prepared, ranking, variants, walk
-from usu.operator.cells import Labels, rank_within
+from usu.operator.budgets import rank_within
+from usu.operator.cells import Labels
 from usu.types import Array, NDArray
 
 #: Of deletion and insertion, as functions and in tables: few, because tables have many maps.

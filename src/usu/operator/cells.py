@@ -5,50 +5,21 @@ Everything here works on flat batches: fields are (batch, *lattice), cell values
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache, reduce
 from itertools import pairwise
 from math import prod
-from typing import Protocol
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from usu import _checks as check
 from usu.types import Array
 
 #: A band or chunk of about this many pixels stays in the processor's cache while it is worked on.
 CACHED_PIXELS = 1 << 21
-
-
-class Partition(Protocol):
-    """A lattice cut into cells."""
-
-    @property
-    def sizes(self) -> Tensor:
-        """Pixels per cell, int64."""
-
-    @property
-    def lattice(self) -> tuple[int, ...]:
-        """The shape of the lattice."""
-
-    def spread(self, values: Tensor) -> Tensor:
-        """Give every pixel its cell's value."""
-
-    def total(self, field: Tensor) -> Tensor:
-        """Sum of a field over each cell, in float64."""
-
-    def peak(self, field: Tensor) -> Tensor:
-        """Maximum of a field over each cell; -inf in a cell without pixels. No gradient."""
-
-    def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
-        """mass · exp(rate · field) / Σ_cell exp(rate · field); a pixel of -inf gets nothing.
-
-        ``mild`` says that the field lies in [0, 1] and nothing can overflow if 1 is taken for its maximum in each cell.
-        """
-
-    def labels(self) -> Tensor:
-        """The cell of each pixel, as one integer per pixel."""
 
 
 def interval_of(pixels: int, cells: int, device: torch.device) -> Tensor:
@@ -69,12 +40,10 @@ def _lengths(pixels: int, cells: int) -> tuple[int, ...]:
 
 
 class Grid:
-    """Cells of a regular grid; sides need not divide."""
+    """Cells of a regular grid over a picture; sides need not divide."""
 
     def __init__(self, grid: tuple[int, int], lattice: tuple[int, int], device: torch.device) -> None:
-        self.grid = grid
-        self.lattice = lattice
-        self._device = device
+        self.grid, self.lattice, self._device = grid, lattice, device
         #: The width of all columns where it is one; then views do what indices do, faster.
         self._width = lattice[1] // grid[1] if lattice[1] % grid[1] == 0 else None
 
@@ -88,11 +57,9 @@ class Grid:
 
     @cached_property
     def sizes(self) -> Tensor:
-        """Pixels per cell."""
-        heights, widths = (
-            torch.tensor(_lengths(n, k), device=self._device) for n, k in zip(self.lattice, self.grid, strict=True)
-        )
-        return (heights[:, None] * widths).flatten()
+        """Pixels per cell, int64."""
+        heights, widths = (torch.tensor(n, device=self._device) for n in map(_lengths, self.lattice, self.grid))
+        return torch.outer(heights, widths).flatten()
 
     def labels(self) -> Tensor:
         """The cell of each pixel, row by row."""
@@ -106,7 +73,7 @@ class Grid:
         return cells.index_select(1, self._row).index_select(2, self._column)
 
     def total(self, field: Tensor) -> Tensor:
-        """Sum over each cell, in float64."""
+        """Sum of a field over each cell, in float64."""
         counts = field.dtype == torch.bool
         parts = [
             reduce(torch.add, [self._sums(some if counts else some.double()) for (some,) in _few_rows(rows)])
@@ -115,13 +82,15 @@ class Grid:
         return torch.cat(parts, 1).reshape(len(field), -1)
 
     def peak(self, field: Tensor) -> Tensor:
-        """Maximum over each cell."""
-        field = field.detach()
-        parts = [self._max_columns(rows.amax(2)) for _, (rows,) in self._bands(field)]
+        """Maximum of a field over each cell; -inf in a cell without pixels. No gradient."""
+        parts = [self._max_columns(rows.amax(2)) for _, (rows,) in self._bands(field.detach())]
         return torch.cat(parts, 1).reshape(len(field), -1)
 
     def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
-        """The softmax of each cell times its mass, a few coarse rows at a time so that the work stays in the cache."""
+        """mass · exp(rate · field) / Σ_cell exp(rate · field), a few rows at a time; a pixel of -inf gets nothing.
+
+        ``mild`` says that the field lies in [0, 1] and nothing can overflow if 1 is taken for its maximum in each cell.
+        """
         out = torch.empty_like(field, memory_format=torch.contiguous_format)
         mass = mass.reshape(-1, *self.grid)
         rates = rate.reshape(-1, *self.grid).to(field.dtype) if isinstance(rate, Tensor) else None
@@ -192,32 +161,20 @@ def _few_rows(*bands: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(band.split(max(1, step), 2) for band in bands), strict=True)
 
 
-def finite_or_zero(top: Tensor) -> Tensor:
-    """Zero for the maximum of a cell that has none."""
-    return top.where(top.isfinite(), 0)
-
-
 class Labels:
     """Cells of any shape, given by one integer per pixel; a label no pixel has is a cell without pixels.
 
-    ``grid``: the shape of the coarse map, where the cells are those of a grid (`boxes`).
+    It does what `Grid` does. ``grid``: the shape of the coarse map, where the cells are those of a grid (`boxes`).
     """
 
     def __init__(self, labels: Tensor, cells: int, grid: tuple[int, ...] | None = None) -> None:
-        self.grid = grid
-        self._labels = labels
+        self.grid, self.lattice, self.ndim = grid, tuple(labels.shape), labels.ndim
         self._flat = labels.flatten()
-        self.lattice = tuple(labels.shape)
         self.sizes = torch.bincount(self._flat, minlength=cells)
-
-    @property
-    def ndim(self) -> int:
-        """Dimensions of the lattice."""
-        return len(self.lattice)
 
     def labels(self) -> Tensor:
         """The cell of each pixel."""
-        return self._labels
+        return self._flat.reshape(self.lattice)
 
     def spread(self, values: Tensor) -> Tensor:
         """Give every pixel its cell's value."""
@@ -228,9 +185,7 @@ class Labels:
         flat = field.reshape(len(field), -1)
         result = flat.new_zeros(flat.shape[0], len(self.sizes), dtype=torch.float64)
         step = max(1, CACHED_PIXELS // flat.shape[0])
-        for start in range(0, flat.shape[1], step):
-            where = self._flat[start : start + step]
-            values = flat.narrow(1, start, len(where))
+        for where, values in zip(self._flat.split(step), flat.split(step, 1), strict=True):
             result = result.scatter_add(1, where.expand(values.shape), values.double())
         return result
 
@@ -242,28 +197,11 @@ class Labels:
 
     def share(self, field: Tensor, mass: Tensor, rate: float | Tensor, *, mild: bool = False) -> Tensor:
         """The softmax of each cell times its mass. The maximum is always searched: ``mild`` would save little here."""
-        return plain_share(field, mass, rate, self)
+        return _plain_share(field, mass, rate, self)
 
 
-def grid_size(scores: Tensor, cells: Array | Labels | None) -> tuple[int, ...] | None:
-    """The lattice of a grid of cells: a picture, unless ``cells`` say otherwise; None where they are no grid."""
-    if cells is None:
-        return tuple(scores.shape[-2:])
-    return cells.lattice if isinstance(cells, Labels) and cells.grid is not None else None
-
-
-def inner_dims(cells: Array | Labels | None) -> int:
-    """How many dimensions of a coarse map are one map's: those of its grid, or the one that counts cells."""
-    return 2 if cells is None else len(cells.grid) if isinstance(cells, Labels) and cells.grid else 1
-
-
-def side_of(size: Sequence[int]) -> int:
-    """What lengths are measured by: the shorter side of a picture, a signal's length, a volume's second side.
-
-    >>> side_of((500,)), side_of((480, 640)), side_of((16, 112, 128))
-    (500, 480, 112)
-    """
-    return sorted(size)[-2:][0]
+#: A lattice cut into cells.
+Partition: TypeAlias = Grid | Labels
 
 
 def boxes(grid: Sequence[int], lattice: Sequence[int], device: torch.device | None = None) -> Labels:
@@ -278,8 +216,76 @@ def boxes(grid: Sequence[int], lattice: Sequence[int], device: torch.device | No
     return Labels(labels, prod(grid), tuple(grid))
 
 
-def plain_share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition) -> Tensor:
-    """`Partition.share` in steps that torch can differentiate and transform as often as it likes."""
+def partition_of(
+    coarse: Tensor, field: Tensor, cells: Array | Labels | None, name: str = "scores"
+) -> tuple[Partition, tuple[int, ...]]:
+    """The cells of ``coarse`` on the lattice of ``field``, whose argument is ``name``; and its leading dimensions."""
+    if cells is None:
+        if coarse.ndim < 2 or field.ndim < 2:
+            raise ValueError(
+                f"`coarse` and `{name}` must have at least two dimensions, (..., h, w) and (..., H, W); got "
+                f"{check.shape(coarse)} and {check.shape(field)}. For other lattices pass `cells`."
+            )
+        return grid_on(name, field.shape[-2:], coarse), tuple(coarse.shape[:-2])
+    if not isinstance(cells, Labels):
+        labels, count = check.labels("cells", cells, like=coarse), coarse.shape[-1] if coarse.ndim else 1
+        if (high := int(labels.max())) >= count:
+            raise ValueError(f"`cells` must be labels from 0 to {count - 1}, one per value of `coarse`; got {high}.")
+        cells = Labels(labels, count)
+    grid, lattice = cells.grid or (len(cells.sizes),), cells.lattice
+    if coarse.shape[-len(grid) :] != grid or field.shape[field.ndim - len(lattice) :] != lattice:
+        form, size = (" x ".join(map(str, shape)) for shape in (grid, lattice))
+        wanted = f"those of `coarse` ({check.shape(coarse)}) and `{name}` ({check.shape(field)})"
+        raise ValueError(f"`cells` must be {wanted}; got {size} for a map of {form}.")
+    return cells, tuple(coarse.shape[: -len(grid)])
+
+
+def grid_on(name: str, size: Sequence[int], coarse: Tensor) -> Grid:
+    """The grid of ``coarse`` (..., h, w) on the pixels of the argument ``name``; every cell needs one."""
+    (h, w), (height, width) = coarse.shape[-2:], size
+    if height < h or width < w:
+        wanted = f"at least as large as the grid of `coarse` ({h} x {w})"
+        raise ValueError(f"`{name}` must be {wanted}; got {height} x {width}.")
+    return Grid((h, w), (height, width), coarse.device)
+
+
+def share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, *, mild: bool = False) -> Tensor:
+    """`Grid.share`, with the derivatives that are asked for.
+
+    `torch.func` and forward mode nest to any depth, which a Function of its own does not bear: they get plain steps.
+    """
+    if _transformed(field) or _transformed(mass):
+        return _plain_share(field, mass, rate, cells)
+    if torch.is_grad_enabled() and (field.requires_grad or mass.requires_grad):
+        return _Share.apply(field, mass, rate, cells, mild)  # type: ignore[no-any-return, no-untyped-call]
+    return cells.share(field.detach(), mass.detach(), rate, mild=mild)
+
+
+class _Share(torch.autograd.Function):
+    """`Grid.share` with its gradient: with w the shares, dÃ = w dM + M w rate (dF - Σ w dF).
+
+    It is made of differentiable steps, one of them the function itself, so there are gradients of any order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, mild: bool) -> Tensor:
+        ctx.save_for_backward(field, mass)
+        ctx.rest = rate, cells, mild
+        return cells.share(field, mass, rate, mild=mild)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        field, mass = ctx.saved_tensors
+        rate, cells, mild = ctx.rest
+        weight = share(field, torch.ones_like(mass), rate, cells, mild=mild)
+        pulled = cells.total(gradient * weight)
+        slope = cells.spread(rate.to(field.dtype)) if isinstance(rate, Tensor) else rate
+        to_field = weight * (gradient - cells.spread(pulled.to(weight.dtype))) * slope
+        return to_field * cells.spread(mass.to(field.dtype)), pulled, None, None, None
+
+
+def _plain_share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition) -> Tensor:
+    """`Grid.share` in steps that torch can differentiate and transform as often as it likes."""
     weight = centred(field, rate, cells).exp()
     sums = cells.total(weight)
     return weight * cells.spread((mass / sums.where(sums > 0, 1)).to(field.dtype))
@@ -297,54 +303,29 @@ def centred(field: Tensor, rate: float | Tensor, cells: Partition) -> Tensor:
     return (field - cells.spread(finite_or_zero(top))) * rate
 
 
-def rank_within(cells: Partition, order: Tensor) -> Tensor:
-    """The place of each pixel (..., *lattice) among those of its cell, for pixel indices in ``order`` (..., pixels).
+def finite_or_zero(top: Tensor) -> Tensor:
+    """Zero for the maximum of a cell that has none."""
+    return top.where(top.isfinite(), 0)
 
-    >>> rank_within(Labels(torch.tensor([0, 1, 0, 1]), 2), torch.tensor([3, 2, 1, 0]))
-    tensor([1, 1, 0, 0])
+
+def in_bands(work: Callable[..., Tensor], *fields: Tensor) -> Tensor:
+    """What ``work`` makes of each pixel of fields (B, *lattice), a few rows at a time, so that they stay in the cache.
+
+    All at once where derivatives are asked for, which remember what was on the way.
     """
-    labels, sizes = cells.labels().flatten(), cells.sizes
-    order = order.gather(-1, labels[order].argsort(dim=-1, stable=True))  # cell by cell
-    place = torch.arange(len(labels), device=order.device) - (sizes.cumsum(0) - sizes)[labels[order]]
-    return torch.zeros_like(order).scatter(-1, order, place).reshape(*order.shape[:-1], *cells.lattice)
+    rows = fields[0].shape[1]
+    step = max(1, CACHED_PIXELS * rows // max(1, fields[0].numel()))
+    tracked = torch.is_grad_enabled() and any(field.requires_grad for field in fields)
+    if step >= rows or tracked or any(map(_transformed, fields)):
+        return work(*fields)
+    out = torch.empty_like(fields[0], memory_format=torch.contiguous_format)
+    for start in range(0, rows, step):
+        some = slice(start, start + step)
+        out[:, some] = work(*(field[:, some] for field in fields))
+    return out
 
 
-def partition_of(
-    coarse: Tensor, field: Tensor, cells: Array | Labels | None, name: str = "scores"
-) -> tuple[Partition, tuple[int, ...]]:
-    """The cells of ``coarse`` on the lattice of ``field``, whose argument is ``name``; and its leading dimensions."""
-    if isinstance(cells, Labels):
-        grid = cells.grid or (len(cells.sizes),)
-        if coarse.shape[-len(grid) :] != grid or field.shape[-len(cells.lattice) :] != cells.lattice:
-            form, size = (" x ".join(map(str, shape)) for shape in (grid, cells.lattice))
-            raise ValueError(
-                f"`cells` must be those of `coarse` and `{name}`, which end with {form} and {size}; got "
-                f"{check.shape(coarse)} and {check.shape(field)}."
-            )
-        return cells, tuple(coarse.shape[: -len(grid)])
-    if cells is None:
-        if coarse.ndim < 2 or field.ndim < 2:
-            raise ValueError(
-                f"`coarse` and `{name}` must have at least two dimensions, (..., h, w) and (..., H, W); got "
-                f"{check.shape(coarse)} and {check.shape(field)}. For other lattices pass `cells`."
-            )
-        return grid_on(name, field.shape[-2:], coarse), tuple(coarse.shape[:-2])
-    labels = check.labels("cells", cells, like=coarse)
-    if coarse.ndim < 1 or field.shape[field.ndim - labels.ndim :] != labels.shape or field.ndim < labels.ndim:
-        raise ValueError(
-            f"`cells` must have the shape of the lattice that `{name}` ends with; got {check.shape(labels)} for "
-            f"{check.shape(field)}."
-        )
-    count = coarse.shape[-1]
-    if (high := int(labels.max())) >= count:
-        raise ValueError(f"`cells` must be labels from 0 to {count - 1}, one per value of `coarse`; got {high}.")
-    return Labels(labels, count), tuple(coarse.shape[:-1])
-
-
-def grid_on(name: str, size: Sequence[int], coarse: Tensor) -> Grid:
-    """The grid of ``coarse`` (..., h, w) on the pixels of the argument ``name``; every cell needs one."""
-    (h, w), (height, width) = coarse.shape[-2:], size
-    if height < h or width < w:
-        wanted = f"at least as large as the grid of `coarse` ({h} x {w})"
-        raise ValueError(f"`{name}` must be {wanted}; got {height} x {width}.")
-    return Grid((h, w), (height, width), coarse.device)
+def _transformed(tensor: Tensor) -> bool:
+    """Whether `torch.func` or forward-mode differentiation is at work on it."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return wrapped or forward_ad.unpack_dual(tensor).tangent is not None

@@ -1,8 +1,7 @@
-"""Interpolation: what upsampling usually means, and what `usu.redistribute` replaces.
+"""Interpolation, the guided filter, and base measures: what a pixel attracts before any score.
 
 A kernel reads a pixel's value off its neighbours in the coarse map. It knows neither cells nor scores, so it moves mass
-between cells (not D1), ignores scores (not D2) and looks across borders (not D4). Only ``nearest`` does not. The guided
-filter follows a picture's edges; a base measure, what a pixel attracts before any score, is made of interpolated maps.
+between cells (not D1), ignores scores (not D2) and looks across borders (not D4). Only ``nearest`` does not.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from usu import _checks as check
-from usu.operator.cells import Labels, grid_on, grid_size, interval_of, partition_of, side_of
+from usu.operator.cells import Labels, grid_on, interval_of, partition_of
 from usu.types import Array, ArrayT, NDArray
 
 Mode: TypeAlias = Literal["nearest", "bilinear", "bicubic", "lanczos3"]
@@ -62,10 +61,10 @@ def interpolate(coarse: ArrayT, size: Sequence[int], mode: Mode = "bilinear") ->
     if mode == "bicubic" and len(sides) != 2:
         raise ValueError(f"`mode` must be 'nearest', 'bilinear' or 'lanczos3' for a `size` of {sides}; got 'bicubic'.")
     check.finite("coarse", values)
-    return check.like_input(coarse)(_resized(values, sides, mode))  # type: ignore[no-any-return]
+    return check.like_input(coarse)(resized(values, sides, mode))  # type: ignore[no-any-return]
 
 
-def _resized(coarse: Tensor, size: Sequence[int], mode: Mode = "bilinear") -> Tensor:
+def resized(coarse: Tensor, size: Sequence[int], mode: Mode = "bilinear") -> Tensor:
     """`interpolate`, of values that are known to be right."""
     # half precision is for storage: positions and sums need more digits
     found = coarse.to(torch.promote_types(coarse.dtype, torch.float32))
@@ -88,9 +87,8 @@ def lanczos_weights(pixels: int, cells: int) -> Tensor:
 
     K(x, k) ∝ sinc(d) · sinc(d / 3) for |d| < 3, with d the distance in coarse pixels, or in pixels when shrinking.
 
-    >>> lanczos_weights(2, 2).round(decimals=12).abs()  # no change of size: every pixel is its own cell
-    tensor([[1., 0.],
-            [0., 1.]], dtype=torch.float64)
+    >>> lanczos_weights(2, 2).round(decimals=12).abs().tolist()  # no change of size: every pixel is its own cell
+    [[1.0, 0.0], [0.0, 1.0]]
     """
     scale = cells / pixels
     centre = (torch.arange(pixels, dtype=torch.float64) + 0.5) * scale
@@ -100,11 +98,7 @@ def lanczos_weights(pixels: int, cells: int) -> Tensor:
 
 
 def size_of(picture: Array, coarse: Array) -> tuple[int, int]:
-    """H x W of a picture no smaller than the grid of ``coarse``; what the picture shows does not matter here.
-
-    >>> size_of(torch.zeros(5, 6, 3), torch.zeros(2, 2))
-    (5, 6)
-    """
+    """H x W of a picture no smaller than the grid of ``coarse``; what the picture shows does not matter here."""
     shown, values = check.any_tensor("picture", picture), check.any_tensor("coarse", coarse)
     if not (shown.ndim == 2 or (shown.ndim == 3 and shown.shape[-1] == 3)):
         raise ValueError(f"`picture` must be H x W or H x W x 3; got {check.shape(shown)}.")
@@ -113,28 +107,29 @@ def size_of(picture: Array, coarse: Array) -> tuple[int, int]:
     return grid_on("picture", shown.shape[:2], values).lattice
 
 
-#: `follow_picture` looks at windows of this part of the picture's side, to either direction.
+#: `follow_picture` looks at windows of this part of the `yardstick`, to either direction.
 RADII_PER_SIDE = 28
 
 
-def shrinkage(dims: int) -> float:
-    """Lengths chosen for pictures as lengths of a signal or a volume: by the side of one of 60 segments.
+def yardstick(size: Sequence[int]) -> float:
+    """What lengths are measured by: the shorter side of a picture.
 
-    >>> [round(shrinkage(dims), 2) for dims in (1, 2, 3)]
-    [0.13, 1.0, 1.98]
+    Of a signal its length, of a volume its second longest side; longer by as much as one of 60 segments is.
+
+    >>> yardstick((480, 640)), round(yardstick((500,))), round(yardstick((16, 112, 128)))
+    (480.0, 65, 222)
     """
-    return float(60 ** (1 / 2 - 1 / dims))
+    side, dims = sorted(size)[-2:][0], len(size)
+    return float(side * 60 ** (1 / 2 - 1 / dims))
 
 
 def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, eps: float = 1e-3) -> ArrayT:
     """The bilinear map, made locally linear in the picture (He, Sun and Tang 2010): Ã = mean(a) · I + mean(b).
 
     In every window, (a, b) = argmin Σ (a · I + b - p)² + eps · |a|² with p the bilinear map and I the picture, H x W or
-    H x W x 3 in [0, 1]. Windows are (2 · radius + 1)² pixels, cut at the border; None is half a cell. Below a variance
-    of ``eps`` a window counts as flat. Guarantees: none.
+    H x W x 3 in [0, 1]. Windows are (2 · radius + 1)² pixels, cut at the border; None is half a cell. Guarantees: none.
 
-    >>> flat = torch.full((4, 4), 0.5)
-    >>> guided_filter(torch.full((2, 2), 3.0), flat)[0]
+    >>> guided_filter(torch.full((2, 2), 3.0), torch.full((1, 4), 0.5).expand(2, 4))[0]
     tensor([3., 3., 3., 3.])
     """
     values, guide, size = guide_of(coarse, picture)
@@ -142,7 +137,7 @@ def guided_filter(coarse: ArrayT, picture: Array, *, radius: int | None = None, 
         radius = max(1, round(max(size[0] / values.shape[-2], size[1] / values.shape[-1]) / 2))
     check.whole_number("radius", radius, least=1)
     check.positive_number("eps", eps)
-    result = guided(_resized(values.double(), size).reshape(-1, *size), guide, radius, eps)
+    result = guided(resized(values.double(), size).reshape(-1, *size), guide, radius, eps)
     return check.like_input(coarse)(result.reshape(*values.shape[:-2], *size))  # type: ignore[no-any-return]
 
 
@@ -183,7 +178,7 @@ def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) ->
     if bool(constant.all()):
         return scores
     size = scores.shape[1:]
-    radius = max(1, round(side_of(size) / RADII_PER_SIDE * shrinkage(len(size))))
+    radius = max(1, round(yardstick(size) / RADII_PER_SIDE))
     guide = torch.from_numpy(np.array(picture, dtype=np.float64, order="C")).to(scores.device).movedim(-1, 0)
     smooth = guided(scores.double(), guide, radius).to(scores.dtype).flatten(1)
     if not stretch:
@@ -197,11 +192,7 @@ def follow_picture(scores: Tensor, picture: NDArray, *, stretch: bool = True) ->
 
 
 def guide_of(coarse: Array, picture: Array) -> tuple[Tensor, Tensor, tuple[int, int]]:
-    """The coarse values, the picture as (channels, H, W) in float64, and its size; checked.
-
-    >>> guide_of(torch.ones(2, 2), torch.zeros(5, 6, 3))[1].shape
-    torch.Size([3, 5, 6])
-    """
+    """The coarse values, the picture as (channels, H, W) in float64, and its size; checked."""
     values = check.as_tensor("coarse", coarse)
     guide = check.as_tensor("picture", picture, like=values)
     size = size_of(guide, values)
@@ -241,19 +232,22 @@ def own_sign(pixel_map: ArrayT, coarse: Array) -> ArrayT:
         wanted = f"the leading dimensions of `coarse` ({check.shape(values)})"
         raise ValueError(f"`pixel_map` must have {wanted}; got {check.shape(pixels)}.")
     check.finite("pixel_map", pixels)
-    sign = _resized(values.detach().sign(), pixels.shape[-2:], "nearest")
+    sign = resized(values.detach().sign(), pixels.shape[-2:], "nearest")
     return check.like_input(pixel_map)((sign * pixels).clamp(min=0))  # type: ignore[no-any-return]
 
 
-def painted(coarse: Tensor, scores: Tensor, cells: Array | Labels | None) -> Tensor:
-    """The coarse map on the pixels: smooth on a grid, flat on any other cells.
+def painted(coarse: Tensor, scores: Tensor, cells: Array | Labels | None, *, flat: bool = True) -> Tensor | None:
+    """The coarse map on the pixels: smooth on a grid; on any other cells ``flat``, or None.
 
     >>> painted(torch.tensor([0.0, 4.0]), torch.zeros(4), torch.tensor([0, 0, 1, 1])).tolist()
     [0.0, 0.0, 4.0, 4.0]
     """
-    size = grid_size(scores, cells)
-    if size is not None:
-        return _resized(coarse, size)
+    if cells is None:
+        return resized(coarse, scores.shape[-2:])
+    if isinstance(cells, Labels) and cells.grid is not None:
+        return resized(coarse, cells.lattice)
+    if not flat:
+        return None
     partition, batch = partition_of(coarse, scores, cells)
     return partition.spread(coarse.reshape(-1, coarse.shape[-1])).reshape(*batch, *partition.lattice)
 
@@ -272,7 +266,7 @@ def layered(smooth: Tensor, finer: Sequence[Tensor], dims: int = 2) -> Tensor:
     logs = OF_COARSE * _unit(smooth.abs(), dims).log()
     alone = -logs.exp()
     for level, exponent in zip(finer, OF_FINER, strict=False):
-        logs = logs + exponent * _unit(_resized(level.to(smooth), size).clamp(min=0), dims).log()
+        logs = logs + exponent * _unit(resized(level.to(smooth), size).clamp(min=0), dims).log()
     return torch.where(smooth < 0, alone, logs.exp())
 
 

@@ -10,31 +10,101 @@ line (D3), and the sum runs over the cell alone (D4).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import exp, prod
-from typing import Any, Literal
+from operator import add
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from usu import _checks as check
-from usu.operator.budgets import Budget, Hybrid, SoftIWMR, SoftPrior, at_ceiling, budgeted, checked_budget
-from usu.operator.cells import (
-    CACHED_PIXELS,
-    Grid,
-    Labels,
-    Partition,
-    centred,
-    finite_or_zero,
-    partition_of,
-    plain_share,
-)
+from usu.operator.budgets import at_ceiling, by_importance
+from usu.operator.cells import Grid, Labels, Partition, boxes, centred, finite_or_zero, in_bands, partition_of, share
 from usu.types import Array, ArrayT
 
 #: exp(-64) is far from the smallest number of single precision, so up to here 1 will do as everybody's maximum.
 _MILD_RATE = 64.0
+
+
+@dataclass(frozen=True)
+class SoftIWMR:
+    """Budgets by importance: mass flows to cells that hold a high score; only the total is kept.
+
+    M̃_k = M_total · Λ(λ_k) c_k / Σ_j Λ(λ_j) c_j with Λ(λ) = exp(λ / temperature) and λ_k the cell's importance.
+
+    - ``prior="area"`` (the paper): c_k = pixels of the cell. ``"mass"``: c_k = M_k, which equal importances leave so.
+    - ``importance="max"`` (the paper): λ_k = the highest score in the cell. ``"logmeanexp"``: its smooth form,
+      temperature · log mean exp(Φ / temperature); with the area prior a single softmax over the lattice, so no seams.
+
+    Positive and negative mass are budgeted separately; a total of zero gives zeros.
+
+    Guarantees: mass, D1-G, D2, D3 (tensor potential), D4'.
+    """
+
+    temperature: float = 0.1
+    prior: Literal["area", "mass"] = "area"
+    importance: Literal["max", "logmeanexp"] = "max"
+
+    def __post_init__(self) -> None:
+        check.positive_number("temperature", self.temperature)
+        check.choice("prior", self.prior, ("area", "mass"))
+        check.choice("importance", self.importance, ("max", "logmeanexp"))
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """Between the two: (1 - gamma) · M_k + gamma · M̃_k. The paper names a hybrid without defining it; this is ours.
+
+    Guarantees: mass, D1-G, D2, D3 (tensor potential), D4'; D1 and D4 for gamma = 0.
+    """
+
+    gamma: float = 0.5
+    soft: SoftIWMR = field(default_factory=SoftIWMR)
+
+    def __post_init__(self) -> None:
+        check.real_number("gamma", self.gamma, least=0, most=1)
+        if not isinstance(self.soft, SoftIWMR):
+            raise TypeError(f"`soft` must be a usu.SoftIWMR; got {type(self.soft).__name__}.")
+
+
+@dataclass(frozen=True)
+class SoftPrior:
+    """One softmax over the whole lattice with the coarse map as a prior that has an exponent.
+
+    Ã = M_total · p^exponent · φ(Φ) / Σ_lattice p^exponent · φ(Φ), with p = b + floor · max b.
+
+    b is ``base`` if given (a smooth one leaves no seams), else the coarse map; ``floor`` keeps places alive where that
+    is zero. An exponent of 0 is the scores alone. Not in the paper.
+
+    Guarantees: mass. Cells do not keep theirs.
+    """
+
+    exponent: float = 0.5
+    floor: float = 0.03
+
+    def __post_init__(self) -> None:
+        check.real_number("exponent", self.exponent, least=0)
+        check.real_number("floor", self.floor, least=0)
+
+
+Budget: TypeAlias = Literal["cell", "iwmr", "hybrid"] | SoftIWMR | Hybrid | SoftPrior
+BUDGETS = ("cell", "iwmr", "hybrid")
+_OfCells: TypeAlias = Literal["cell"] | SoftIWMR | Hybrid
+
+
+def checked_budget(budget: Budget) -> _OfCells | SoftPrior:
+    """A budget as an object, whatever named it; ``"cell"`` is its own."""
+    if isinstance(budget, (SoftIWMR, Hybrid, SoftPrior)):
+        return budget
+    if not isinstance(budget, str):
+        raise TypeError(
+            f"`budget` must be 'cell', 'iwmr', 'hybrid', SoftIWMR, Hybrid or SoftPrior; got {type(budget).__name__}."
+        )
+    check.choice("budget", budget, BUDGETS)
+    return "cell" if budget == "cell" else SoftIWMR() if budget == "iwmr" else Hybrid()
 
 
 def redistribute(
@@ -48,12 +118,12 @@ def redistribute(
     Args:
         coarse: (..., h, w) on a regular grid, or (..., K) with ``cells``: value k belongs to label k.
         scores: (..., H, W), or (..., *lattice) with ``cells``; in [0, 1]. Leading dimensions broadcast.
-        cells: integer labels 0..K-1, one per pixel of a lattice of any dimension; unused labels are empty cells. For a
-            grid over a signal or a volume, `usu.operator.cells.boxes`.
+        cells: labels 0..K-1, one per pixel of a lattice of any dimension; unused labels are empty cells. For a grid
+            over a signal or a volume, `usu.operator.cells.boxes`.
         temperature: of the tensor potential; low concentrates, high approaches nearest-neighbour.
         potential: `usu.potentials` or any positive, increasing callable on [0, 1]; replaces the tensor potential.
-        budget: how much a cell receives: ``"cell"`` its own mass, ``"iwmr"`` = `SoftIWMR()`,
-            ``"hybrid"`` = `Hybrid()`, `SoftPrior()`, or such an object with other settings.
+        budget: what a cell receives: ``"cell"`` its own mass, ``"iwmr"`` = `SoftIWMR()`, ``"hybrid"`` = `Hybrid()`,
+            or one of these or `SoftPrior` with other settings.
         base: a non-negative prior measure b like ``scores``; shares become proportional to b · φ. Where it is zero
             throughout a cell, or full under ``max_gain``, the scores decide alone.
         signed: ``"flip"`` reverses the scores for negative mass, so that a high score always means more;
@@ -65,20 +135,60 @@ def redistribute(
         (..., H, W) in the library, dtype and device of ``coarse``; differentiable in ``coarse``, ``scores``, ``base``.
 
     Guarantees:
-        D1: cell sums equal M_k to 1e-6 relative in float32, 1e-12 in float64 (``budget="cell"``; half precision is
-        limited by its own rounding). D2 with ``signed="flip"`` or non-negative maps, and no ``base``. D3 with the
-        tensor potential, no ``base`` and no ``max_gain``. D4 with ``budget="cell"``. Total mass: every budget.
+        D1: cell sums equal M_k to 1e-6 relative in float32, 1e-12 in float64 (``budget="cell"``). D2 with
+        ``signed="flip"`` or non-negative maps, and no ``base``. D3 with the tensor potential, no ``base`` and no
+        ``max_gain``. D4 with ``budget="cell"``. Total mass: every budget.
 
     >>> coarse = torch.tensor([[6.0, 0.0]])
     >>> scores = torch.tensor([[1.0, 0.0, 1.0, 1.0]])
     >>> redistribute(coarse, scores, temperature=1 / torch.tensor(2.0).log().item())
     tensor([[8., 4., 0., 0.]])
     """
-    problem = _Problem.checked(
-        coarse, scores, cells, budget, signed, coarse_is, temperature=temperature, potential=potential, base=base,
-        max_gain=max_gain,
+    values, guide, extremes = _checked(coarse, scores, signed, coarse_is)
+    budget = checked_budget(budget)
+    if max_gain is not None:
+        check.real_number("max_gain", max_gain, least=1)
+    if base is not None:
+        base = check.as_tensor("base", base, like=values)
+        # a signed prior guides each sign of mass with its own part
+        (check.finite if isinstance(budget, SoftPrior) else check.non_negative)("base", base)
+    if potential is None:
+        check.positive_number("temperature", temperature)
+    result = redistributed(
+        values, guide, cells=cells, temperature=temperature, potential=potential, budget=budget,
+        base=base, signed=signed, coarse_is=coarse_is, max_gain=max_gain, extremes=extremes, like=scores,
     )  # fmt: skip
-    return check.like_input(coarse)(problem.solve())  # type: ignore[no-any-return]
+    return check.like_input(coarse)(result)  # type: ignore[no-any-return]
+
+
+def redistributed(
+    coarse: Tensor, scores: Tensor, *, cells: Array | Labels | None = None, temperature: float = 0.1,
+    potential: Callable[[Any], Any] | None = None, budget: Budget = "cell", base: Tensor | None = None,
+    signed: str = "flip", coarse_is: str = "density", max_gain: float | None = None,
+    extremes: tuple[float, float] | None = None, like: Array | None = None,
+) -> Tensor:  # fmt: skip
+    """`redistribute`, of values that are known to be right; ``like``: what a potential of the caller's own takes."""
+    low, high = extremes or map(float, torch.aminmax(coarse.detach()))
+    mass, guide, parts, batch = _flat(coarse, scores, cells, coarse_is)
+    most = torch.finfo(guide.dtype).max
+    phi: float | Callable[[Tensor], Tensor]
+    if potential is None:
+        phi = min(1 / temperature, most)
+    else:
+        from usu.operator.potentials import checked_potential
+
+        known = checked_potential(potential, like=scores if like is None else like)
+        phi = known.log if known.slope is None else min(known.slope, most)
+    if base is not None:
+        try:
+            base = base.to(guide).expand(*batch, *parts.lattice).reshape(guide.shape)
+        except RuntimeError:
+            wanted = f"the shape of `scores` ({' x '.join(map(str, (*batch, *parts.lattice)))})"
+            raise ValueError(f"`base` must have {wanted}; got {check.shape(base)}.") from None
+    mild = low >= 0 and high * exp(_MILD_RATE) < most and not callable(phi) and phi <= _MILD_RATE
+    problem = _Problem(mass, guide, parts, phi, base, signed == "flip", max_gain, low < 0, mild)
+    result = problem.solve("cell" if budget == "cell" else checked_budget(budget))
+    return result.reshape(*batch, *parts.lattice).to(coarse.dtype)
 
 
 def cell_budgets(
@@ -87,113 +197,93 @@ def cell_budgets(
 ) -> ArrayT:  # fmt: skip
     """The mass each cell receives under a budget, (..., K): what the cell sums of `redistribute` equal (D1-G).
 
-    >>> coarse, scores = torch.tensor([[3.0, 1.0]]), torch.tensor([[0.5, 0.5, 0.5, 0.5]])
-    >>> cell_budgets(coarse, scores)
-    tensor([6., 2.])
-    >>> cell_budgets(coarse, scores, budget=SoftIWMR(prior="area"))  # equal importances: the map itself is ignored
-    tensor([4., 4.])
+    >>> cell_budgets(torch.tensor([[3.0, 1.0]]), torch.ones(1, 4), budget=Hybrid(0.25))  # between 6, 2 and 4, 4
+    tensor([5.5000, 2.5000])
     """
-    problem = _Problem.checked(coarse, scores, cells, budget, signed, coarse_is)
-    return check.like_input(coarse)(problem.budgets())  # type: ignore[no-any-return]
+    values, guide, (low, _) = _checked(coarse, scores, signed, coarse_is)
+    known = checked_budget(budget)
+    if isinstance(known, SoftPrior):
+        raise ValueError("`budget` must give every cell a budget; got SoftPrior, which knows no cells.")
+    mass, guide, parts, batch = _flat(values, guide, cells, coarse_is)
+    problem = _Problem(mass, guide, parts, 1.0, None, signed == "flip", None, low < 0, False)
+    found = reduce(add, [mass for mass, _ in problem.budgeted(known)])
+    return check.like_input(coarse)(found.reshape(*batch, -1))  # type: ignore[no-any-return]
+
+
+def _checked(coarse: Array, scores: Array, signed: str, coarse_is: str) -> tuple[Tensor, Tensor, check.Extremes]:
+    values = check.as_tensor("coarse", coarse)
+    guide = check.as_tensor("scores", scores, like=values)
+    check.choice("signed", signed, ("flip", "literal"))
+    check.choice("coarse_is", coarse_is, ("density", "mass"))
+    check.in_unit_interval("scores", guide)
+    return values, guide, check.finite("coarse", values)
+
+
+def _flat(
+    coarse: Tensor, scores: Tensor, cells: Array | Labels | None, coarse_is: str
+) -> tuple[Tensor, Tensor, Partition, tuple[int, ...]]:
+    """Masses (B, K), scores (B, *lattice), the cells, and the leading dimensions of both together."""
+    parts, batch = partition_of(coarse, scores, cells)
+    lattice = parts.lattice
+    try:
+        # not torch's own, which imports a computer algebra system first
+        lead = np.broadcast_shapes(batch, scores.shape[: scores.ndim - len(lattice)])
+    except ValueError:
+        wanted = f"broadcast with `coarse` ({check.shape(coarse)}) in front"
+        raise ValueError(f"`scores` must {wanted}; got {check.shape(scores)}.") from None
+    mass = coarse.double().flatten(len(batch)).expand(*lead, -1).reshape(prod(lead), -1)
+    if coarse_is == "density":
+        mass = mass * parts.sizes
+    else:
+        empty = (parts.sizes == 0).nonzero().flatten()
+        if len(empty) and check.extremes(mass.index_select(1, empty)) != (0, 0):
+            raise ValueError("`cells` must have a pixel for every mass in `coarse`; got masses without one.")
+    dtype = torch.promote_types(torch.promote_types(coarse.dtype, scores.dtype), torch.float32)
+    return mass, scores.to(dtype).expand(*lead, *lattice).reshape(-1, *lattice), parts, lead
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """Checked arguments, flat: fields (B, *lattice), cell values (B, K)."""
+    """What is shared out, flat: fields (B, *lattice), cell values (B, K)."""
 
     mass: Tensor
     scores: Tensor
     cells: Partition
     #: The slope of log φ, where that is a straight line; else log φ.
     potential: float | Callable[[Tensor], Tensor]
-    budget: Literal["cell"] | SoftIWMR | Hybrid | SoftPrior
     base: Tensor | None
     flip: bool
     max_gain: float | None
-    batch: tuple[int, ...]
     #: Whether there is negative mass.
     negative: bool
     #: Whether 1 will do as the maximum of every cell: a · exp(slope), the largest number on the way, does not overflow.
     mild: bool
 
-    @classmethod
-    def checked(
-        cls, coarse: Array, scores: Array, cells: Array | Labels | None, budget: Budget, signed: str, coarse_is: str, *,
-        temperature: float = 1.0, potential: Callable[[Any], Any] | None = None, base: Array | None = None,
-        max_gain: float | None = None,
-    ) -> _Problem:  # fmt: skip
-        values = check.as_tensor("coarse", coarse)
-        field = check.as_tensor("scores", scores, like=values)
-        check.choice("signed", signed, ("flip", "literal"))
-        check.choice("coarse_is", coarse_is, ("density", "mass"))
-        if max_gain is not None:
-            check.real_number("max_gain", max_gain, least=1)
-        found = check.finite("coarse", values)
-        check.in_unit_interval("scores", field)
-        budget = checked_budget(budget)
-        if base is not None:
-            base = check.as_tensor("base", base, like=values)
-            # a signed prior guides each sign of mass with its own part
-            (check.finite if isinstance(budget, SoftPrior) else check.non_negative)("base", base)
-        dtype = torch.promote_types(torch.promote_types(values.dtype, field.dtype), torch.float32)
-        phi = _log_potential(potential, temperature, scores, dtype)
-        small = found.low >= 0 and found.high * exp(_MILD_RATE) < torch.finfo(dtype).max
-
-        partition, batch = partition_of(values, field, cells)
-        lattice = partition.lattice
-        try:
-            # not torch's own, which imports a computer algebra system first
-            lead = np.broadcast_shapes(batch, field.shape[: field.ndim - len(lattice)])
-        except ValueError:
-            wanted = f"broadcast with `coarse` ({check.shape(values)}) in front"
-            raise ValueError(f"`scores` must {wanted}; got {check.shape(field)}.") from None
-        field = field.to(dtype).expand(*lead, *lattice)
-        if base is not None:
-            try:
-                base = base.to(dtype).expand(field.shape).reshape(-1, *lattice)
-            except RuntimeError:
-                wanted = f"the shape of `scores` ({check.shape(field)})"
-                raise ValueError(f"`base` must have {wanted}; got {check.shape(base)}.") from None
-        mass = values.double().flatten(len(batch)).expand(*lead, -1).reshape(prod(lead), -1)
-        if coarse_is == "density":
-            mass = mass * partition.sizes
-        else:
-            empty = (partition.sizes == 0).nonzero().flatten()
-            if len(empty) and check.extremes(mass.index_select(1, empty)) != (0, 0):
-                raise ValueError("`cells` must have a pixel for every mass in `coarse`; got masses without one.")
-        return cls(
-            mass, field.reshape(-1, *lattice), partition, phi, budget, base, signed == "flip", max_gain, lead,
-            found.low < 0, small and not callable(phi) and phi <= _MILD_RATE,
-        )  # fmt: skip
-
-    def solve(self) -> Tensor:
-        """The pixel map, (*batch, *lattice)."""
-        if isinstance(self.budget, SoftPrior):
-            result = self._over_whole_lattice(self.budget)
-        elif self.budget == "cell" and not callable(self.potential) and self.base is None:
+    def solve(self, budget: _OfCells | SoftPrior) -> Tensor:
+        """The pixel map, (B, *lattice)."""
+        if isinstance(budget, SoftPrior):
+            return self._over_whole_lattice(budget)
+        if budget == "cell" and not callable(self.potential) and self.base is None:
             # a cell has one sign, and flipping a straight line is a change of its slope: no copy of the scores is made
             rate: float | Tensor = self.potential
             if self.negative and self.flip:
                 below = self.mass.detach() < 0
                 rate = torch.full_like(self.mass, self.potential).where(~below, -self.potential)
             if self.max_gain is None:
-                result = share(self.scores, self.mass, rate, self.cells, mild=self.mild)
-            else:
-                result = self._shared(centred(self.scores, rate, self.cells), self.mass)
-        else:
-            result = torch.zeros_like(self.scores)
-            for mass, down in self._budgeted(self.budget):
-                result = result + self._shared(self._logits(down, self.base), mass)
-        return result.reshape(*self.batch, *self.cells.lattice)
+                return share(self.scores, self.mass, rate, self.cells, mild=self.mild)
+            return self._shared(centred(self.scores, rate, self.cells), self.mass)
+        return reduce(add, [self._shared(self._logits(down, self.base), mass) for mass, down in self.budgeted(budget)])
 
-    def budgets(self) -> Tensor:
-        """M̃_k, (*batch, K)."""
-        if isinstance(self.budget, SoftPrior):
-            raise ValueError("`budget` must give every cell a budget; got SoftPrior, which knows no cells.")
-        return torch.stack([mass for mass, _ in self._budgeted(self.budget)]).sum(0).reshape(*self.batch, -1)
-
-    def _budgeted(self, budget: Literal["cell"] | SoftIWMR | Hybrid) -> list[tuple[Tensor, bool]]:
-        return [(budgeted(mass, self._attracting(down), self.cells, budget), down) for mass, down in self._parts()]
+    def budgeted(self, budget: _OfCells) -> list[tuple[Tensor, bool]]:
+        """As `_parts`, with the mass M̃_k that each cell receives."""
+        if budget == "cell":
+            return self._parts()
+        hybrid = budget if isinstance(budget, Hybrid) else Hybrid(1.0, budget)
+        found = []
+        for mass, down in self._parts():
+            led = by_importance(mass, self._attracting(down), self.cells, **vars(hybrid.soft))
+            found.append(((1 - hybrid.gamma) * mass + hybrid.gamma * led, down))
+        return found
 
     def _parts(self) -> list[tuple[Tensor, bool]]:
         """(mass, whether low scores attract it), one pair per sign that occurs."""
@@ -208,31 +298,29 @@ class _Problem:
     def _logits(self, down: bool, prior: Tensor | None, exponent: float = 1.0) -> Tensor:
         """log φ(Φ) + exponent · log b, with -inf for a pixel that gets nothing and inf for one that is full."""
         potential = self.potential
+        field = potential(self._attracting(down)) if callable(potential) else -self.scores if down else self.scores
         if prior is None or exponent == 0:
-            if callable(potential):
-                return potential(self._attracting(down))
-            return centred(-self.scores if down else self.scores, potential, self.cells)
+            return field if callable(potential) else centred(field, potential, self.cells)
         # pixels without base get nothing as long as those with one can hold the cell's mass; else these are full
         count = self.cells.total(prior > 0)
         enough = count > 0 if self.max_gain is None else self.max_gain * count >= self.cells.sizes
         enough = self.cells.spread(enough)
         if callable(potential):
-            logits = potential(self._attracting(down))
-            return _in_bands(lambda some, prior, enough: _led(some, prior, enough, exponent), logits, prior, enough)
-        field = -self.scores if down else self.scores
+            return in_bands(lambda field, prior, enough: _led(field, prior, enough, exponent), field, prior, enough)
 
         def heard(field: Tensor, prior: Tensor, enough: Tensor) -> Tensor:
             return field.masked_fill((prior > 0) != enough, -torch.inf)
 
-        top = self.cells.peak(_in_bands(heard, field, prior, enough))
-        return _in_bands(
+        top = self.cells.peak(in_bands(heard, field, prior, enough))
+        return in_bands(
             lambda field, top, prior, enough: _led((field - top) * potential, prior, enough, exponent),
             field, self.cells.spread(finite_or_zero(top)), prior, enough,
         )  # fmt: skip
 
     def _over_whole_lattice(self, soft: SoftPrior) -> Tensor:
-        whole = replace(self, cells=_one_cell(self.cells.lattice, self.scores.device))
-        spatial, found = tuple(range(1, self.scores.ndim)), []
+        lattice, device = self.cells.lattice, self.scores.device
+        one = boxes([1] * len(lattice), lattice, device) if len(lattice) != 2 else Grid((1, 1), lattice, device)
+        whole, spatial, found = replace(self, cells=one), tuple(range(1, self.scores.ndim)), []
         for sign, (mass, down) in zip((1, -1), self._parts(), strict=False):
             if self.base is not None:
                 prior = (self.base if sign > 0 else -self.base).clamp(min=0)
@@ -242,7 +330,7 @@ class _Problem:
                 prior = prior + soft.floor * prior.amax(spatial, keepdim=True)
             logits = whole._logits(down, prior, soft.exponent)
             found.append(whole._shared(logits, mass.sum(1, keepdim=True)))
-        return found[0] if len(found) == 1 else found[0] + found[1]
+        return reduce(add, found)
 
     def _shared(self, logits: Tensor, mass: Tensor) -> Tensor:
         """The softmax of the logits times the mass, no pixel above the ceiling."""
@@ -255,93 +343,8 @@ class _Problem:
         return self.cells.spread(mass * ceiling).to(rest.dtype).where(full, rest)
 
 
-def _one_cell(lattice: tuple[int, ...], device: torch.device) -> Partition:
-    """All of a lattice as one cell; of a picture without a label for each pixel.
-
-    >>> _one_cell((2, 3), torch.device("cpu")).sizes.tolist()
-    [6]
-    """
-    if len(lattice) == 2:
-        return Grid((1, 1), (lattice[0], lattice[1]), device)
-    return Labels(torch.zeros(lattice, dtype=torch.int64, device=device), 1)
-
-
-def _in_bands(work: Callable[..., Tensor], *fields: Tensor) -> Tensor:
-    """What ``work`` makes of each pixel of fields (B, *lattice), a few rows at a time, so that they stay in the cache.
-
-    All at once where derivatives are asked for, which remember what was on the way.
-    """
-    rows = fields[0].shape[1]
-    step = max(1, CACHED_PIXELS * rows // max(1, fields[0].numel()))
-    if step >= rows or any(_transformed(field) or _tracked(field) for field in fields):
-        return work(*fields)
-    out = torch.empty_like(fields[0], memory_format=torch.contiguous_format)
-    for start in range(0, rows, step):
-        some = slice(start, start + step)
-        out[:, some] = work(*(field[:, some] for field in fields))
-    return out
-
-
 def _led(logits: Tensor, prior: Tensor, enough: Tensor, exponent: float) -> Tensor:
     """Logits + exponent · log b, with -inf for a pixel that gets nothing and inf for one that is full."""
     there = prior > 0
     found = logits + exponent * prior.where(there, 1).log()
     return found.masked_fill(~there & enough, -torch.inf).masked_fill(there & ~enough, torch.inf)
-
-
-def _log_potential(
-    given: Callable[[Any], Any] | None, temperature: float, like: Array, dtype: torch.dtype
-) -> float | Callable[[Tensor], Tensor]:
-    """The slope of log φ, no more than ``dtype`` can hold, where that is a straight line; else log φ."""
-    most = torch.finfo(dtype).max
-    if given is None:
-        return min(1 / check.positive_number("temperature", temperature), most)
-    from usu.operator.potentials import checked_potential
-
-    found = checked_potential(given, like=like)
-    return found.log if found.slope is None else min(found.slope, most)
-
-
-class _Share(torch.autograd.Function):
-    """`Partition.share` with its gradient: with w the shares, dÃ = w dM + M w rate (dF - Σ w dF).
-
-    It is made of differentiable steps, one of them the function itself, so there are gradients of any order.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, mild: bool) -> Tensor:
-        ctx.save_for_backward(field, mass)
-        ctx.rest = rate, cells, mild
-        return cells.share(field, mass, rate, mild=mild)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        field, mass = ctx.saved_tensors
-        rate, cells, mild = ctx.rest
-        weight = share(field, torch.ones_like(mass), rate, cells, mild=mild)
-        pulled = cells.total(gradient * weight)
-        slope = cells.spread(rate.to(field.dtype)) if isinstance(rate, Tensor) else rate
-        to_field = weight * (gradient - cells.spread(pulled.to(weight.dtype))) * slope
-        return to_field * cells.spread(mass.to(field.dtype)), pulled, None, None, None
-
-
-def share(field: Tensor, mass: Tensor, rate: float | Tensor, cells: Partition, *, mild: bool = False) -> Tensor:
-    """`Partition.share`, with the derivatives that are asked for.
-
-    `torch.func` and forward mode nest to any depth, which a Function of its own does not bear: they get plain steps.
-    """
-    if any(_transformed(tensor) for tensor in (field, mass)):
-        return plain_share(field, mass, rate, cells)
-    if _tracked(field) or _tracked(mass):
-        return _Share.apply(field, mass, rate, cells, mild)  # type: ignore[no-any-return, no-untyped-call]
-    return cells.share(field.detach(), mass.detach(), rate, mild=mild)
-
-
-def _tracked(tensor: Tensor) -> bool:
-    return torch.is_grad_enabled() and tensor.requires_grad
-
-
-def _transformed(tensor: Tensor) -> bool:
-    """Whether `torch.func` or forward-mode differentiation is at work on it."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    return wrapped or forward_ad.unpack_dual(tensor).tangent is not None

@@ -14,10 +14,9 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.inputs import Input, model_name
-from usu.operator.budgets import SoftPrior
-from usu.operator.cells import Labels, grid_size, inner_dims, partition_of
+from usu.operator.cells import Labels, partition_of
 from usu.operator.interpolate import follow_picture, layered, painted, with_trace
-from usu.operator.redistribute import cell_budgets, redistribute
+from usu.operator.redistribute import SoftPrior, cell_budgets, redistributed
 from usu.refine.loop import StopReason, refine
 from usu.score.delete import delete
 from usu.score.gradient import gradient
@@ -272,7 +271,7 @@ def map_of(
     base = base_of(coarse, scores, settings, cells=cells, finer=finer)
     if settings.trace:
         coarse = with_trace(coarse, settings.trace, inner_dims(cells))
-    return redistribute(
+    return redistributed(
         coarse, scores, cells=cells,
         temperature=settings.temperature, potential=settings.potential, budget=settings.budget, base=base,
         signed=settings.signed, max_gain=settings.max_gain,
@@ -283,9 +282,9 @@ def base_of(
     coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Cells = None, finer: Sequence[Tensor] = ()
 ) -> Tensor | None:
     """The base measure that the settings name, on the pixels of ``scores``."""
-    if settings.base is None or (settings.base == "bilinear" and grid_size(scores, cells) is None):
+    base = None if settings.base is None else painted(coarse, scores, cells, flat=settings.base == "layers")
+    if base is None:
         return None
-    base = painted(coarse, scores, cells)
     base = layered(base, finer, 2 if cells is None else cells.ndim) if settings.base == "layers" else base
     return base if isinstance(settings.budget, SoftPrior) else base.abs()
 
@@ -334,3 +333,8 @@ def finer_of(given: Input, asked: Engine, settings: Settings) -> tuple[Engine, t
             f"got {model_name(asked.model)}. Use preset='cell' or 'soft', or hand the maps in with `finer`."
         )
     return asked, ()
+
+
+def inner_dims(cells: Cells) -> int:
+    """How many dimensions of a coarse map are one map's: those of its grid, or the one that counts cells."""
+    return 2 if cells is None else len(cells.grid) if isinstance(cells, Labels) and cells.grid else 1

@@ -22,7 +22,7 @@ from usu.forward.engine import RuntimeName
 from usu.forward.fills import Drop
 from usu.inputs import Input, agree, call_of, model_name, model_of
 from usu.operator.cells import Labels, boxes
-from usu.operator.interpolate import interpolate
+from usu.operator.interpolate import resized
 from usu.pipeline.halves import (
     AT_ONCE,
     Certainty,
@@ -242,7 +242,7 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
             outlook.append((times * len(effects.groups), more))
             if more >= settings.stability:
                 break
-    stderr = interpolate(spread, given.size).to(given.coarse.dtype)
+    stderr = resized(spread, given.size).to(given.coarse.dtype)
     several = given.several or len(stderr) > 1
     return Certainty(stability, stderr if several else stderr[0], tuple(outlook))
 

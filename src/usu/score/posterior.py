@@ -21,8 +21,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from usu.operator.cells import side_of
-from usu.operator.interpolate import shrinkage
+from usu.operator.interpolate import yardstick
 
 TINY = 1e-300
 #: Segments up to which all coordinates are as quick as some.
@@ -104,7 +103,7 @@ def kernels(
     Args:
         segments: labels (H, W) from 0, or of a signal or a volume.
         picture: (H, W, 3) in [0, 1], or (..., channels), which count as three.
-        places: l, in parts of the shorter side; `side_of` and `shrinkage` say what that is in other dimensions.
+        places: l, in parts of the shorter side; `yardstick` says what that is in other dimensions.
         own: o, the part of the variance that a segment shares with no other.
 
     >>> segments, picture = torch.tensor([[0, 1]]), torch.zeros(1, 2, 3)
@@ -114,7 +113,7 @@ def kernels(
     """
     labels = segments.long()
     area = torch.bincount(labels.flatten()).double().clamp(min=1)
-    sides = torch.tensor(labels.shape, dtype=torch.float64) / (side_of(labels.shape) * shrinkage(labels.ndim))
+    sides = torch.tensor(labels.shape, dtype=torch.float64) / yardstick(labels.shape)
     where, colour = (centres(labels) * sides).T, segment_sums(picture.movedim(-1, 0), labels) / area
     near, alike = ((points[:, :, None] - points[:, None]).square().sum(0) for points in (where, colour))
     alike, found = alike * (3 / len(colour)), []

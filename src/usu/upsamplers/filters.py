@@ -1,12 +1,13 @@
-"""Rivals: upsamplers that know more than a kernel does, namely the cells' masses or the picture, but no scores.
+"""Rivals: upsamplers that know the cells' masses or the picture, but no scores.
 
 In all of them ``coarse`` is (..., h, w) and ``picture`` H x W or H x W x 3 in [0, 1].
 """
 
 from __future__ import annotations
 
+from itertools import product
+
 import torch
-from torch import Tensor
 
 from usu import _checks as check
 from usu.operator.cells import Grid, Labels, interval_of
@@ -18,8 +19,8 @@ from usu.types import Array, ArrayT
 def mass_corrected(pixel_map: ArrayT, coarse: Array) -> ArrayT:
     """Give every cell its mass back, keeping the map's shape inside it: Ã(x) = M_k · b(x) / Σ_{y in cell} b(y).
 
-    Dasymetric mapping without semantics (Tobler, 1979). b is the part of the map that has the sign of M_k; a cell of
-    mass where that is zero throughout is filled evenly.
+    Dasymetric mapping without semantics (Tobler, 1979). b is the part of the map that has the sign of M_k; where that
+    is zero throughout, a cell is filled evenly.
 
     Guarantees:
         D1 and total mass, for maps of any sign, to 1e-6 relative in float32. Nothing else: b may look anywhere.
@@ -28,10 +29,8 @@ def mass_corrected(pixel_map: ArrayT, coarse: Array) -> ArrayT:
     >>> mass_corrected(bilinear, torch.tensor([[0.0, 7.0]]))
     tensor([[0., 0., 6., 8.]])
     """
-    base = own_sign(pixel_map, coarse)
-    pixels = check.as_tensor("pixel_map", base)
-    # equal scores: the shares are the base measure's alone
-    even = pixels.new_zeros(pixels.shape[-2:])
+    pixels = check.as_tensor("pixel_map", own_sign(pixel_map, coarse))
+    even = pixels.new_zeros(pixels.shape[-2:])  # scores: the shares are the base measure's alone
     result = redistribute(check.as_tensor("coarse", coarse, like=pixels), even, base=pixels)
     return check.like_input(pixel_map)(result)  # type: ignore[no-any-return]
 
@@ -61,27 +60,21 @@ def joint_bilateral(
     y = (torch.arange(height, device=data.device).double() + 0.5) * h / height - 0.5
     x = (torch.arange(width, device=data.device).double() + 0.5) * w / width - 0.5
 
-    def neighbour(down: int, right: int) -> tuple[Tensor, Tensor]:
-        """log weight and value of the cell ``down`` rows and ``right`` columns from each pixel's own."""
+    logs, near = [], []
+    # the cells so many rows and columns from each pixel's own
+    for down, right in product(range(-reach, reach + 1), repeat=2):
         r, c = row + down, column + right
         inside = ((r >= 0) & (r < h))[:, None] & ((c >= 0) & (c < w))
         r, c = r.clamp(0, h - 1), c.clamp(0, w - 1)
         place = (r - y).square()[:, None] + (c - x).square()
         colour = (guide - small[:, r][:, :, c]).square().sum(0)
         log_weight = -place / (2 * sigma_space**2) - colour / (2 * sigma_range**2)
-        return log_weight.masked_fill(~inside, -torch.inf), data[..., r, :][..., c]
-
-    window = [(down, right) for down in range(-reach, reach + 1) for right in range(-reach, reach + 1)]
-    # a first round for the largest weight: a narrow sigma must not make all of them underflow
-    top = data.new_full((height, width), -torch.inf)
-    for offset in window:
-        top = torch.maximum(top, neighbour(*offset)[0])
-    weights, weighted = torch.zeros_like(top), data.new_zeros(*data.shape[:-2], height, width)
-    for offset in window:
-        log_weight, value = neighbour(*offset)
-        weight = (log_weight - top).exp()
-        weights, weighted = weights + weight, weighted + weight * value
-    return check.like_input(coarse)(weighted / weights)  # type: ignore[no-any-return]
+        logs.append(log_weight.masked_fill(~inside, -torch.inf))
+        near.append((r, c))
+    result = data.new_zeros(*data.shape[:-2], height, width)
+    for weight, (r, c) in zip(torch.stack(logs).softmax(0), near, strict=True):
+        result = result + weight * data[..., r, :][..., c]
+    return check.like_input(coarse)(result)  # type: ignore[no-any-return]
 
 
 def segment_pooled(
