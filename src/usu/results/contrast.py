@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from usu.plot import figures
-from usu.plot.panels import OPACITY, QUANTILE, Panel, shares
+from usu.plot.panels import OPACITY, QUANTILE, Panel, overlays, shares
 from usu.results.result import Explanation
 from usu.types import NDArray
 
@@ -46,7 +46,7 @@ class Contrast:
     def __repr__(self) -> str:
         return f"Contrast({self.title}; {self.facts})"
 
-    overlay, _repr_html_, _repr_png_ = figures.overlays, figures.html, figures.small_panel
+    overlay, _repr_html_, _repr_png_ = overlays, figures.html, figures.small_panel
 
 
 def contrast(a: Explanation, b: Explanation | None = None) -> Contrast:
