@@ -17,9 +17,9 @@ def main() -> None:
         try:
             _run()
         except (UsuError, ValueError, TypeError, OSError, OverflowError, MemoryError) as error:
-            from usu.cli.run import note
+            from usu.cli.run import note, sentence_of
 
-            note(" ".join(str(error).split()) or type(error).__name__)
+            note(sentence_of(error))
             sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write(interrupted)
