@@ -191,9 +191,8 @@ def effects(comparisons: Sequence[Comparison]) -> Any:
         axes = canvas.add_subplot(rows, columns, index + 1)
         shown = [row for row in c.ranked() if row.measured]
         ends = [v for r in shown for v in (r.paired_d.low, r.paired_d.high) if np.isfinite(v)]
-        low, high = min([0.0, *ends]), max([0.0, *ends])
-        margin = 0.06 * (high - low) or 1.0
-        low, high = low - margin, high + margin
+        margin = 0.06 * (max([0.0, *ends]) - min([0.0, *ends])) or 1.0
+        low, high = min([0.0, *ends]) - margin, max([0.0, *ends]) + margin
         for y, row in enumerate(shown):
             colour, marker = VERDICTS[row.verdict]
             d = row.paired_d
@@ -218,9 +217,8 @@ def effects(comparisons: Sequence[Comparison]) -> Any:
 
     first = comparisons[0]
     percent = f"{100 * first.confidence:.4g} %"
-    keys = [
-        Line2D([], [], color=c, marker=m, markersize=4, linewidth=1.2, label=word) for word, (c, m) in VERDICTS.items()
-    ]
+    look = {"markersize": 4, "linewidth": 1.2}
+    keys = [Line2D([], [], color=c, marker=m, label=word, **look) for word, (c, m) in VERDICTS.items()]
     canvas.legend(handles=keys, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     heading = f"Paired effect size d_z against {first.against}, BCa {percent}; right of 0 is better. "
     heading += f"Colour: Wilcoxon, Bonferroni over {first.family} tests"

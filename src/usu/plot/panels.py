@@ -231,10 +231,7 @@ def show(
     """
     style: dict[str, Any] = {} if ink is None else {"color": ink}
     axes.set_title(panel.title, fontsize=9, parse_math=False, **style)
-    signals = [panel] if panel.dims == 1 and not signals else signals
-    if not signals:
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
+    signals = signals or ([panel] if panel.dims == 1 else [])
     wide, notes = panel.aspect < 1 / 1.6, ["sample"] * bool(signals) + [panel.note] * bool(panel.note)
     if scale is not None and bar:
         colour_bar = _bar(axes, scale, panel.aspect, ticks=2 if wide else 4, ink=ink)
@@ -244,17 +241,20 @@ def show(
             colour_bar.set_label(scale.label, fontsize=7, **style)
     if notes:
         axes.set_xlabel("\n".join(notes), fontsize=7, parse_math=False, **style)
-    values = panel.values
     if signals:
         curves(axes, signals, scale, ink)
-    elif values is None or scale is None:
+        return axes
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    values = panel.values
+    if values is None or scale is None:
         if panel.picture is not None:
             axes.imshow(np.clip(panel.picture, 0, 1))
     elif panel.picture is None:
         axes.imshow(scale.colours(values), interpolation="nearest")
     else:
         axes.imshow(_over(panel.picture, values, scale))
-    if panel.labels is not None and not signals:
+    if panel.labels is not None:
         borders = np.zeros((*panel.labels.shape, 4))
         borders[:-1][np.diff(panel.labels, axis=0) != 0] = (1, 0.85, 0.2, 1)
         borders[:, :-1][np.diff(panel.labels, axis=1) != 0] = (1, 0.85, 0.2, 1)
@@ -318,7 +318,7 @@ def tiled(
 
 
 def rgb(unit: NDArray) -> NDArray:
-    """[0, 1] as bytes."""
+    """Colours in [0, 1] as bytes."""
     return np.asarray(np.rint(255 * np.clip(unit, 0, 1)), dtype=np.uint8)
 
 
