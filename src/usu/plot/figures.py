@@ -217,7 +217,7 @@ def effects(comparisons: Sequence[Comparison]) -> Any:
 
     first = comparisons[0]
     percent = f"{100 * first.confidence:.4g} %"
-    look = {"markersize": 4, "linewidth": 1.2}
+    look: dict[str, Any] = {"markersize": 4, "linewidth": 1.2}
     keys = [Line2D([], [], color=c, marker=m, label=word, **look) for word, (c, m) in VERDICTS.items()]
     canvas.legend(handles=keys, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     heading = f"Paired effect size d_z against {first.against}, BCa {percent}; right of 0 is better. "
