@@ -92,10 +92,9 @@ def curves(axes: Any, panels: Sequence[Panel], scale: Scale | None, ink: str | N
     style = {} if ink is None else {"color": ink}
     middles, names, top, length = [], [], 0.0, 0
     for panel in panels:
-        field = panel.values
-        if panel.picture is not None:
-            lines = panel.picture
-        elif field is not None:
+        field: Any = panel.values
+        lines = panel.picture
+        if lines is None:
             lines = (field / max(float(np.abs(field).max()), 1e-300))[:, None]
         length = len(lines)
         for channel, line in enumerate(lines.T):
@@ -111,8 +110,7 @@ def curves(axes: Any, panels: Sequence[Panel], scale: Scale | None, ink: str | N
                 place = (-0.5, length - 0.5, top - 0.05, top + 1.05)
                 axes.imshow(band[None], extent=place, aspect="auto", zorder=0)
             middles.append(top + float(np.median(line)))
-            named = [panel.title] * (len(panels) > 1) + [str(channel)] * (lines.shape[1] > 1)
-            names.append(" ".join(named))
+            names.append(" ".join([panel.title] * (len(panels) > 1) + [str(channel)] * (lines.shape[1] > 1)))
             top -= 1.15
     axes.set(xlim=(-0.5, length - 0.5), ylim=(top + 1.05, 1.1))
     if panels[0].labels is not None:

@@ -290,7 +290,6 @@ def blank(size: tuple[float, float], paper: str = "#ffffff") -> Any:
 
 
 def _png(canvas: Any) -> bytes:
-    """A figure as the bytes of a file."""
     file = io.BytesIO()
     canvas.savefig(file, format="png", dpi=100)
     return file.getvalue()

@@ -70,6 +70,6 @@ def contrast(a: Explanation, b: Explanation | None = None) -> Contrast:
         first, second, names = a.first_map, b.first_map, (a.names[0], b.names[0])
         if first.shape != second.shape:
             sizes = [" x ".join(map(str, field.shape)) for field in (first, second)]
-            raise ValueError(f"`b` must be of the picture of `a`, at its size {sizes[0]}; got {sizes[1]}.")
+            raise ValueError(f"`b` must be of the same picture as `a`, at the same size {sizes[0]}; got {sizes[1]}.")
     difference = shares(first) - shares(second)
     return Contrast(difference, float(np.abs(difference).mean() / 2), a.picture, names)
