@@ -15,11 +15,21 @@ def main() -> None:
         from usu.errors import UsuError
 
         try:
-            _run()
-        except (UsuError, ValueError, TypeError, OSError, OverflowError, MemoryError) as error:
-            from usu.cli.run import note
+            import typer
 
-            note(" ".join(str(error).split()) or type(error).__name__)
+            from usu.cli import app, audit, compare, doctor, evaluate, explain, run
+
+            command = typer.Typer(
+                name="usu", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+            )
+            command.callback()(run.options)
+            for one in (explain.explain, app.app, compare.compare, evaluate.evaluate, audit.audit, doctor.doctor):
+                command.command()(one)
+            command()
+        except (UsuError, ValueError, TypeError, OSError, OverflowError, MemoryError) as error:
+            from usu.cli.run import note, sentence_of
+
+            note(sentence_of(error))
             sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write(interrupted)
@@ -29,16 +39,3 @@ def main() -> None:
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
             sys.stderr.write(interrupted)
         raise
-
-
-def _run() -> None:
-    import typer
-
-    from usu.cli import app as page
-    from usu.cli import audit, compare, doctor, evaluate, explain, run
-
-    app = typer.Typer(name="usu", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-    app.callback()(run.options)
-    for command in (explain.explain, page.app, compare.compare, evaluate.evaluate, audit.audit, doctor.doctor):
-        app.command()(command)
-    app()

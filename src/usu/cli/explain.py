@@ -6,6 +6,7 @@ import json
 import warnings
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,11 +68,11 @@ def explain(
     from usu.models.pictures import find
     from usu.pipeline import explain as explained
 
+    origin = run.source_from(source)
     settings = run.settings_from(
         preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed, engine=engine
     )
     described, limit = settings.described(), settings.limit
-    origin = run.source_from(source)
     files = find(pictures)
     loaded = load(model, weights=weights, device=device)
     goals = [resolve_target(name, loaded.classes) for name in target or ()]
@@ -87,7 +88,7 @@ def explain(
         "contents": _contents(model, loaded, origin),
     }
     done: list[dict[str, Any]] = []
-    failed: list[tuple[Path, str]] = []
+    failed: list[dict[str, str]] = []
     with run.bars(len(files), quiet=quiet) as bars:
         try:
             for file in files:
@@ -108,7 +109,7 @@ def explain(
                     if sanity and not bars.stopped:
                         done[-1]["sanity"] = _tried(file, loaded, goals, origin, layer, settings)
                 except (UsuError, ValueError, TypeError, OSError, RuntimeError, MemoryError) as error:
-                    failed.append((file, " ".join(str(error).split()) or type(error).__name__))
+                    failed.append({"picture": str(file), "error": run.sentence_of(error)})
                 bars.finish()
                 if bars.stopped:
                     break
@@ -161,43 +162,38 @@ def _folder(out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[st
     from usu.errors import UsuError
     from usu.results import saved_manifest
 
-    number = 1
-    while True:
+    for number in count(1):
         folder = out / (file.stem if number == 1 else f"{file.stem}-{number}")
         if not folder.exists() and not folder.is_symlink():
-            return folder, None
+            break
         with suppress(UsuError):  # something else, or not whole: no answer
             known = saved_manifest(folder)
             if known.get("request") == asked and known.get("stop_reason") != "STOPPED":
                 return folder, known
-        number += 1
+    return folder, None
 
 
 def _saved(explanation: Explanation, out: Path, file: Path, asked: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
     """Written to the first free name; or what another process wrote meanwhile, if it is the same answer."""
-    from usu.results import saved_manifest
-
     while True:
         folder, finished = _folder(out, file, asked)
         try:
-            return folder, finished or saved_manifest(explanation.save(folder))
+            return folder, finished or json.loads((explanation.save(folder) / "manifest.json").read_bytes())
         except FileExistsError:
             if not folder.exists() and not folder.is_symlink():  # a file where a folder should be: nobody took the name
                 raise
 
 
-def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_json: bool, quiet: bool) -> None:
+def _report(done: list[dict[str, Any]], failed: list[dict[str, str]], *, as_json: bool, quiet: bool) -> None:
     if as_json:
-        errors = [{"picture": str(file), "error": sentence} for file, sentence in failed]
-        typer.echo(json.dumps({"explained": done, "failed": errors}, indent=1))
+        typer.echo(json.dumps({"explained": done, "failed": failed}, indent=1))
         return
     for result in done:
         stable = result.get("stability")
         run.tell(
             f"{result['picture']}: {result['label']}; {result['evaluations']} evaluations, {result['seconds']:.1f} s, "
             f"mass error {result['mass_error']:.0e}{'' if stable is None else f', stability {stable:.2f}'}"
-            f"{', stopped early' if result['stop_reason'] == 'STOPPED' else ''} -> "
-            f"{result['folder']}"
+            f"{', stopped early' if result['stop_reason'] == 'STOPPED' else ''} -> {result['folder']}"
         )
         if "sanity" in result:
             for trial in result["sanity"]["trials"]:
@@ -205,5 +201,5 @@ def _report(done: list[dict[str, Any]], failed: list[tuple[Path, str]], *, as_js
             run.tell(f"  {result['sanity']['sentence']}")
         for remark in [*result["source"]["notes"], *result.get("notes", ())]:
             run.note(f"{result['picture']}: {remark}", quiet=quiet)
-    for _file, sentence in failed:
-        run.note(sentence)
+    for one in failed:
+        run.note(one["error"])

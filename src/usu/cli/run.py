@@ -64,18 +64,18 @@ def settings_from(
     engine: str | None = None,
 ) -> Settings:
     """A preset with what was asked for changed."""
+    from usu import _checks as check
+    from usu.operator.redistribute import SoftPrior
     from usu.settings import settings_of
 
+    if budget is not None:
+        check.choice("budget", budget, BUDGETS)
     changes: dict[str, Any] = {
         "temperature": temperature, "depth": depth, "evaluations": evaluations, "seed": seed, "engine": engine,
+        "budget": SoftPrior() if budget == "soft" else budget,
     }  # fmt: skip
-    if budget is not None:
-        from usu import _checks as check
-        from usu.operator.redistribute import SoftPrior
-
-        check.choice("budget", budget, BUDGETS)
-        changes["budget"] = SoftPrior() if budget == "soft" else budget
-    return replace(settings_of(preset), **{name: value for name, value in changes.items() if value is not None})
+    changes = {name: value for name, value in changes.items() if value is not None}
+    return replace(settings_of(preset), **changes)
 
 
 class Bars:
@@ -123,14 +123,8 @@ def bars(pictures: int, *, quiet: bool) -> Iterator[Bars]:
         def render(self, task: Any) -> Text:
             return Text(f"{task.speed:.0f}/s" if task.speed else "")
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Speed(),
-        TimeRemainingColumn(),
-    )
+    console, name = Console(stderr=True), TextColumn("{task.description}", markup=False)
+    columns = (name, BarColumn(), MofNCompleteColumn(), _Speed(), TimeRemainingColumn())
     shown = not quiet and console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
         yield Bars(progress, pictures)
@@ -199,7 +193,7 @@ def source_from(text: str) -> str | NDArray:
         values = np.load(Path(text).expanduser(), allow_pickle=False, mmap_mode="r")
         got = f"{values.dtype} of {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
     except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
-        got = " ".join(str(error).split())
+        got = sentence_of(error)
     if not isinstance(values, np.ndarray) or values.ndim != 2 or values.dtype.kind not in "fiu":
         raise ValueError(f"`--source` must be a .npy file with one h x w array of real numbers; got {text} ({got}).")
     return np.array(values, dtype=np.float64)
@@ -227,15 +221,17 @@ def note(sentence: str, *, quiet: bool = False) -> None:
         sys.stderr.write(f"usu: {printable(sentence)}\n")
 
 
+def sentence_of(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def need(package: str, extra: str, purpose: str) -> None:
     """Say before the work begins what would be missing at its end."""
     from importlib.util import find_spec
 
     from usu.errors import MissingExtraError
 
-    try:
-        found = find_spec(package)
-    except ValueError:  # set to None in sys.modules
-        found = None
-    if found is None:
+    # an import that was blocked leaves None
+    if sys.modules.get(package, True) is None or find_spec(package) is None:
         raise MissingExtraError(package, extra, purpose)

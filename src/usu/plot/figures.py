@@ -1,4 +1,4 @@
-"""The figures: a result over its picture, on axes and in a notebook; upsamplers side by side; audits; evaluations."""
+"""The figures: a result on axes, in a notebook and in motion; upsamplers side by side; audits; evaluations."""
 
 from __future__ import annotations
 
@@ -9,28 +9,21 @@ from dataclasses import replace
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from usu import _checks as check
-from usu._checks import as_numpy
-from usu.errors import MissingExtraError
 from usu.operator.interpolate import interpolate
-from usu.plot.lattices import curves, sliced, together
-from usu.plot.panels import OPACITY, QUANTILE, SCORE_SCALE, Panel, blank, figure, overlay, png, scale_of, shares, show
-from usu.types import Array, NDArray
+from usu.plot.lattices import sliced, together
+from usu.plot.panels import OPACITY, QUANTILE, SCORE_SCALE, Panel, blank, figure, rgb, scale_of, shares, show, tiled
+from usu.types import NDArray
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from usu.auditor.report import AuditReport
-    from usu.plot.panels import Scale
-    from usu.results import Explanation, Upsampled
-    from usu.results.contrast import Contrast
+    from usu.plot.panels import Result
+    from usu.results import Explanation
     from usu.stats import Comparison
-
-    Result: TypeAlias = Upsampled[Any] | Explanation | Contrast
 
 #: What `plot` draws: the map over its picture; both side by side; the scores; the standard errors.
 Kind = Literal["overlay", "panel", "scores", "stderr"]
@@ -40,23 +33,6 @@ VERDICTS = {"better": ("#0072B2", "o"), "worse": ("#D55E00", "s"), "undecided": 
 _SMALL = 300
 #: Frames from one map to the next, and how long each and the last are shown, in milliseconds.
 _FRAMES, _EACH, _LAST = 10, 70, 1500
-
-
-def overlays(
-    result: Result, *, colormap: str | None = None, opacity: float = OPACITY, quantile: float = QUANTILE
-) -> Image:
-    """The map over its picture, the file's own where it is known, as a Pillow image; several side by side on one scale.
-
-    Args:
-        colormap: a name that matplotlib knows; None is ours.
-        opacity: how much of the picture the strongest colour hides, from 0 to 1.
-        quantile: of the map's values, at which the colours end.
-    """
-    from PIL import Image
-
-    panels = sliced(result.panels())
-    tiles, _ = _tiles(panels, colormap, opacity, quantile)
-    return Image.fromarray(tiles[0] if len(tiles) == 1 else together(tiles, panels))
 
 
 def plot(
@@ -74,62 +50,66 @@ def plot(
     `overlay`.
     """
     check.choice("kind", kind, get_args(Kind))
+    check.real_number("opacity", opacity, least=0, most=1)
+    check.real_number("quantile", quantile, least=0, most=1)
     title, panels = result.title, result.panels()
     if kind in ("scores", "stderr"):
-        fields, own = _beside_the_map(result, kind, quantile)
-        own = replace(own, colormap=colormap or own.colormap)
-        panels = [Panel(panel.title, field, scale=own) for panel, field in zip(panels, fields, strict=True)]
         title = f"{kind} of {title}"
-    panels = sliced(panels)
-    tiles, scale = _tiles(panels, colormap, opacity, quantile)
-    if kind == "panel" and panels[0].picture is not None and not panels[0].is_signal:
-        tiles = [_rgb(panels[0].picture), *tiles]
+        panels = _beside_the_map(result, panels, kind, colormap, quantile)
+    panels, tiles, scale = tiled(panels, colormap, opacity, quantile)
+    first = panels[0]
+    if kind == "panel" and first.picture is not None and first.dims > 1:
+        tiles = [rgb(first.picture), *tiles]
     if ax is None:
-        try:
-            from matplotlib import pyplot
-        except ImportError:
-            raise MissingExtraError("matplotlib", "plot", "Drawing a figure") from None
+        from matplotlib import pyplot
+
         ax = pyplot.subplots(layout="constrained")[1]
-    note = "; ".join(filter(None, (result.facts, panels[0].note)))
-    if panels[0].is_signal:
-        return show(ax, Panel(title, panels[0].field, note=note), scale, signals=panels)
+    note = "; ".join(filter(None, (result.facts, first.note)))
+    if first.dims == 1:
+        return show(ax, Panel(title, first.field, note=note), scale, signals=panels)
     # the pixels are coloured already: the panel adds title and bar
     return show(ax, Panel(title, picture=together(tiles, panels) / 255, note=note), scale)
 
 
-def _beside_the_map(result: Any, kind: str, quantile: float) -> tuple[list[NDArray], Scale]:
+def _beside_the_map(
+    result: Any, panels: Sequence[Panel], kind: Kind, colormap: str | None, quantile: float
+) -> list[Panel]:
     """Scores, or standard errors in the unit of the map; they have no picture."""
     if kind == "scores":
-        return list(flat(result.scores, result.dims)), SCORE_SCALE
-    if result.stderr is None:
+        fields, scale = list(result.maps("scores")), SCORE_SCALE
+    elif result.stderr is None:
         raise ValueError(
             "`kind` must be 'overlay', 'panel' or 'scores', because these scores have no posterior; got 'stderr'."
         )
-    both = (flat(values, result.dims) for values in (result.stderr, result.pixel_map))
-    fields = [shares(*pair) for pair in zip(*both, strict=True)]
-    return fields, replace(scale_of(fields, quantile=quantile), label="standard error (1× = average pixel's evidence)")
+    else:
+        fields = [shares(*pair) for pair in zip(result.maps("stderr"), result.maps("pixel_map"), strict=True)]
+        scale = scale_of(fields, quantile=quantile)
+        scale = replace(scale, label="standard error (1× = average pixel's evidence)")
+    scale = replace(scale, colormap=colormap or scale.colormap)
+    return [Panel(panel.title, field, scale=scale) for panel, field in zip(panels, fields, strict=True)]
 
 
 def small_panel(result: Result) -> bytes:
     """Picture and overlays side by side, as a PNG file for a notebook."""
     panels = result.panels()
-    rows = len(panels) + 1
-    if panels[0].is_signal and panels[0].picture is not None:
-        rows = 1 + len(panels) * panels[0].picture.shape[1]
-    wide = rows * panels[0].shape[1] / panels[0].shape[0]
+    first = panels[0]
+    wide = (len(panels) + 1) / first.aspect
     size = (min(3.2 * wide, 12) + 0.8, 3.2 * min(1.0, 12 / (3.2 * wide)) + 0.7)
-    canvas = blank(size if panels[0].field is None or panels[0].field.ndim == 2 else (9.0, 0.9 + 1.2 * rows))
+    if first.dims != 2:
+        lines = first.picture.shape[1] if first.dims == 1 and first.picture is not None else 1
+        size = (9.0, 2.1 + 1.2 * len(panels) * lines)
+    canvas = blank(size)
     plot(result, canvas.add_subplot(), "panel")
-    return png(canvas)
+    drawn: bytes = canvas._repr_png_()
+    return drawn
 
 
 def html(result: Result, remarks: Sequence[str] = ()) -> str:
     """Picture and overlays with a colour bar, and lines below; text in the colours of the notebook's theme."""
-    panels = sliced(result.panels())
-    tiles, scale = _tiles(panels, None, OPACITY, QUANTILE)
+    panels, tiles, scale = tiled(result.panels())
     pictures = [(tile, panel.title if len(panels) > 1 else "") for tile, panel in zip(tiles, panels, strict=True)]
-    if panels[0].picture is not None and not panels[0].is_signal:
-        pictures.insert(0, (_rgb(panels[0].picture), ""))
+    if panels[0].picture is not None and panels[0].dims > 1:
+        pictures.insert(0, (rgb(panels[0].picture), ""))
     images = "".join(
         f'<div style="text-align:center"><img src="{_data(tile)}" style="max-height:{_SMALL}px" '
         f'alt="{escape(name or result.title)}"><div style="font-size:85%">{escape(name)}</div></div>'
@@ -137,7 +117,7 @@ def html(result: Result, remarks: Sequence[str] = ()) -> str:
     )
     ramp = scale.colours(np.linspace(scale.high, scale.low, 120)[:, None].repeat(12, 1))
     bar = (
-        f'<div style="font-size:75%;line-height:1.2">{scale.high:.2g}{scale.times}<br><img src="{_data(_rgb(ramp))}" '
+        f'<div style="font-size:75%;line-height:1.2">{scale.high:.2g}{scale.times}<br><img src="{_data(rgb(ramp))}" '
         f'style="height:120px;width:12px" alt="colours"><br>{scale.low:.2g}{scale.times if scale.low else ""}</div>'
     )
     lines = [result.facts, *filter(None, [panels[0].note]), *remarks, f"Colours: {scale.label}."]
@@ -146,55 +126,6 @@ def html(result: Result, remarks: Sequence[str] = ()) -> str:
         f'<div><div style="font-weight:bold">{escape(result.title)}</div>'
         f'<div style="display:flex;gap:8px;flex-wrap:wrap">{images}{bar}</div>{text}</div>'
     )
-
-
-def animation(explanation: Explanation, path: str | Path) -> Path:
-    """A GIF from the coarse map over the bilinear one to the pixel map; over what the model sees, on one scale."""
-    from PIL import Image
-
-    sharp = explanation.first_map
-    coarse = first(explanation.coarse, sharp.ndim)
-    maps = [*(interpolate(coarse, sharp.shape, mode) for mode in ("nearest", "bilinear")), sharp]
-    steps = [shares(field) for field in maps]
-    scale = scale_of(steps)
-    fields = [steps[0]] * (_FRAMES // 2)
-    for before, after in pairwise(steps):
-        fields += [before + (after - before) * step / _FRAMES for step in range(1, _FRAMES + 1)]
-    panels = sliced([Panel("", field, explanation.picture, scale=scale) for field in fields], sharp)
-    frames = [Image.fromarray(tile) for tile in _tiles(panels, None, OPACITY, QUANTILE)[0]]
-    times = [_EACH] * (len(frames) - 1) + [_LAST]
-    frames[0].save(path, format="GIF", save_all=True, append_images=frames[1:], duration=times, loop=0)
-    return Path(path)
-
-
-def _tiles(
-    panels: Sequence[Panel], colormap: str | None, opacity: float, quantile: float
-) -> tuple[list[NDArray], Scale]:
-    """Every map in colour, and the scale they share; one without a picture is drawn alone."""
-    fields = [panel.values for panel in panels if panel.values is not None]
-    scale = panels[0].scale or scale_of(fields, quantile=quantile, colormap=colormap)
-    tiles = []
-    for panel, field in zip(panels, fields, strict=True):
-        if panel.is_signal:
-            tiles.append(_drawn(panel, field, scale))
-        elif panel.picture is None or panel.field is None:
-            tiles.append(_rgb(scale.colours(field)))
-        else:
-            tiles.append(overlay(panel.picture, panel.field, scale=scale, opacity=opacity, of=panel.of))
-    return tiles, scale
-
-
-def _drawn(panel: Panel, field: NDArray, scale: Scale) -> NDArray:
-    """A signal as pixels."""
-    canvas = blank((8, 0.7 + 1.1 * (1 if panel.picture is None else panel.picture.shape[1])))
-    curves(canvas.add_subplot(), [panel], [field], scale, None)
-    canvas.canvas.draw()
-    pixels: NDArray = np.asarray(canvas.canvas.buffer_rgba())[..., :3].copy()
-    return pixels
-
-
-def _rgb(unit: NDArray) -> NDArray:
-    return np.asarray(np.rint(255 * np.clip(unit, 0, 1)), dtype=np.uint8)
 
 
 def _data(pixels: NDArray) -> str:
@@ -208,22 +139,30 @@ def _data(pixels: NDArray) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def flat(values: Array, dims: int) -> NDArray:
-    """Maps (..., *size) as (n, *size)."""
-    plain = as_numpy(values)
-    return plain.reshape(-1, *plain.shape[-dims:])
+def animation(explanation: Explanation, path: str | Path) -> Path:
+    """A GIF from the coarse map over the bilinear one to the pixel map; over what the model sees, on one scale."""
+    from PIL import Image
 
-
-def first(maps: NDArray, dims: int) -> NDArray:
-    """Of one map, or one for each target, the first."""
-    return maps if maps.ndim == dims else maps[0]
+    sharp, coarse = explanation.first_map, explanation.maps("coarse")[0]
+    maps = [*(interpolate(coarse, sharp.shape, mode) for mode in ("nearest", "bilinear")), sharp]
+    steps = [shares(field) for field in maps]
+    scale = scale_of(steps)
+    fields = [steps[0]] * (_FRAMES // 2)
+    for before, after in pairwise(steps):
+        fields += [before + (after - before) * step / _FRAMES for step in range(1, _FRAMES + 1)]
+    panels = [Panel("", field, explanation.picture, scale=scale) for field in fields]
+    frames = [Image.fromarray(tile) for tile in tiled(sliced(panels, sharp) if sharp.ndim == 3 else panels)[1]]
+    times = [_EACH] * (len(frames) - 1) + [_LAST]
+    frames[0].save(path, format="GIF", save_all=True, append_images=frames[1:], duration=times, loop=0)
+    return Path(path)
 
 
 def comparison(
     picture: NDArray, maps: Mapping[str, tuple[NDArray, str]], *, coarse: NDArray, heading: str = "", dark: bool = False
 ) -> Any:
     """One picture's map under several upsamplers, each over the picture, all on one scale."""
-    panels = [Panel("picture", picture=picture), Panel("coarse map", coarse, note=_size(coarse))]
+    size = " x ".join(map(str, coarse.shape))
+    panels = [Panel("picture", picture=picture), Panel("coarse map", coarse, note=size)]
     panels += [Panel(name, field, picture, note) for name, (field, note) in maps.items()]
     return figure(panels, columns=5, heading=heading, dark=dark)
 
@@ -242,57 +181,6 @@ def audit_figure(report: AuditReport) -> Any:
     return figure(panels, columns=3, heading=f"Audit of {report.name}")
 
 
-def explanation_figure(explanation: Explanation, *, dark: bool = False) -> Any:
-    """Picture, coarse map, bilinear, USU, segments and scores per depth, standard error (needs the extra ``plot``)."""
-    result, picture = explanation.upsampled, explanation.picture
-    heading = f"{explanation.title}\n{explanation.facts}, {result.seconds:.1f} s"
-    if explanation.instead is not None:
-        heading += f"\nNo evidence for the target; shown instead: {explanation.instead}"
-    if len(explanation.labels) > 1:
-        columns = len(explanation.labels) + 1 if picture.ndim == 3 else 1
-        return figure(_classes(explanation), columns=columns, heading=heading, dark=dark)
-    sharp = explanation.first_map
-    coarse = first(explanation.coarse, sharp.ndim)
-    shown = coarse if sharp.ndim == 2 else interpolate(coarse, sharp.shape, "nearest")
-    layer = f", layer {explanation.source.layer}" if explanation.source.layer else ""
-    panels = [
-        Panel("what the model sees", picture=picture, note=_size(sharp)),
-        Panel("coarse map", shown, note=f"{explanation.source_name}{layer}, {_size(coarse)}"),
-        Panel("bilinear", interpolate(coarse, sharp.shape, "bilinear"), picture),
-        Panel("USU", sharp, picture, f"mass error {result.mass_error:.0e}"),
-    ]
-    for depth, (labels, field) in enumerate(zip(result.segments, result.depth_scores, strict=True)):
-        panels += [
-            Panel(f"segments, depth {depth}", picture=picture, labels=labels, note=f"{labels.max() + 1} segments"),
-            Panel(f"scores, depth {depth}", as_numpy(field)[0], scale=SCORE_SCALE),
-        ]
-    if result.stderr is not None:
-        unit = shares(first(result.stderr, sharp.ndim), sharp)
-        panels.append(Panel("standard error", unit, scale=scale_of([unit])))
-    columns = 1 if sharp.ndim != 2 else 3 if len(panels) == 6 else 4
-    return figure(sliced(panels, sharp), columns=columns, heading=heading, dark=dark)
-
-
-def _classes(explanation: Explanation) -> list[Panel]:
-    """The picture and every class's map; below, its last segments and every class's coarse map."""
-    picture, labels = explanation.picture, explanation.segments[-1]
-    maps, coarse = explanation.pixel_map, explanation.coarse
-    dims = picture.ndim - 1
-    coarse = coarse if coarse.ndim > dims else coarse[None]
-    shown = coarse if dims == 2 else interpolate(coarse, maps.shape[1:], "nearest")
-    panels = [
-        Panel("what the model sees", picture=picture),
-        *(Panel(name, field, picture) for name, field in zip(explanation.names, maps, strict=True)),
-        Panel("segments", picture=picture, labels=labels, note=f"{labels.max() + 1} segments"),
-        *(Panel("coarse map", field, note=_size(coarse[0])) for field in shown),
-    ]
-    return sliced(panels, np.abs(maps).sum(0))
-
-
-def _size(field: NDArray) -> str:
-    return " x ".join(map(str, field.shape))
-
-
 def effects(comparisons: Sequence[Comparison]) -> Any:
     """One panel per metric: the paired effect size d_z of every upsampler with its interval, the best on top."""
     columns = min(3, len(comparisons))
@@ -303,9 +191,8 @@ def effects(comparisons: Sequence[Comparison]) -> Any:
         axes = canvas.add_subplot(rows, columns, index + 1)
         shown = [row for row in c.ranked() if row.measured]
         ends = [v for r in shown for v in (r.paired_d.low, r.paired_d.high) if np.isfinite(v)]
-        low, high = min([0.0, *ends]), max([0.0, *ends])
-        margin = 0.06 * (high - low) or 1.0
-        low, high = low - margin, high + margin
+        margin = 0.06 * (max([0.0, *ends]) - min([0.0, *ends])) or 1.0
+        low, high = min([0.0, *ends]) - margin, max([0.0, *ends]) + margin
         for y, row in enumerate(shown):
             colour, marker = VERDICTS[row.verdict]
             d = row.paired_d
@@ -330,9 +217,8 @@ def effects(comparisons: Sequence[Comparison]) -> Any:
 
     first = comparisons[0]
     percent = f"{100 * first.confidence:.4g} %"
-    keys = [
-        Line2D([], [], color=c, marker=m, markersize=4, linewidth=1.2, label=word) for word, (c, m) in VERDICTS.items()
-    ]
+    look: dict[str, Any] = {"markersize": 4, "linewidth": 1.2}
+    keys = [Line2D([], [], color=c, marker=m, label=word, **look) for word, (c, m) in VERDICTS.items()]
     canvas.legend(handles=keys, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     heading = f"Paired effect size d_z against {first.against}, BCa {percent}; right of 0 is better. "
     heading += f"Colour: Wilcoxon, Bonferroni over {first.family} tests"

@@ -41,23 +41,16 @@ def in_a_row(volume: NDArray, which: Sequence[int], *, between: float = 0.0) -> 
     return np.concatenate(parts[1:], axis=1)
 
 
-def in_colour(picture: NDArray) -> NDArray:
-    """(..., 3) of a picture with any number of channels: other numbers as grey."""
-    return picture if picture.shape[-1] == 3 else np.repeat(picture.mean(-1, keepdims=True), 3, -1)
-
-
 def sliced(panels: Sequence[Panel], whole: NDArray | None = None) -> list[Panel]:
-    """Panels of volumes as rows of slices, the same for all: of ``whole``, or of their maps; others as they are."""
+    """Panels of volumes as rows of slices, the same for all: of ``whole``, or of their maps."""
     fields = [panel.field for panel in panels if panel.field is not None] if whole is None else [whole]
-    if fields[0].ndim != 3:
-        return list(panels)
     which = slices_of(fields)
     note = f"slices {', '.join(map(str, which))} of {len(fields[0])}"
     return [
         replace(
             panel,
             field=None if panel.field is None else in_a_row(panel.field, which),
-            picture=None if panel.picture is None else in_a_row(in_colour(panel.picture), which, between=1.0),
+            picture=None if panel.picture is None else in_a_row(_in_colour(panel.picture), which, between=1.0),
             labels=None if panel.labels is None else in_a_row(panel.labels, which, between=-1),
             note="; ".join(filter(None, (panel.note, note))),
             of=panel.field,
@@ -66,64 +59,65 @@ def sliced(panels: Sequence[Panel], whole: NDArray | None = None) -> list[Panel]
     ]
 
 
+def _in_colour(picture: NDArray) -> NDArray:
+    """(..., 3) of a picture with any number of channels: other numbers as grey."""
+    return picture if picture.shape[-1] == 3 else np.repeat(picture.mean(-1, keepdims=True), 3, -1)
+
+
 def together(tiles: Sequence[NDArray], panels: Sequence[Panel]) -> NDArray:
-    """Pictures beside each other, curves and rows of slices below each other."""
-    if panels[0].of is None and not panels[0].is_signal:
-        return _beside(tiles)
-    return np.swapaxes(_beside([tile.swapaxes(0, 1) for tile in tiles]), 0, 1)
+    """Pictures beside each other, curves and rows of slices below each other; H x W x 4, transparent in between."""
+    below = panels[0].of is not None or panels[0].dims == 1
+    rows = [tile.swapaxes(0, 1) if below else tile for tile in tiles]
+    height = max(len(row) for row in rows)
+    gap = np.zeros((height, max(2, rows[0].shape[1] // 50), 4), dtype=np.uint8)
+    parts = []
+    for row in rows:
+        whole = np.zeros((height, row.shape[1], 4), dtype=np.uint8)
+        whole[: len(row), :, :3], whole[: len(row), :, 3] = row, 255
+        parts += [gap, whole]
+    joined = np.concatenate(parts[1:], 1)
+    return joined.swapaxes(0, 1) if below else joined
 
 
-def _beside(tiles: Sequence[NDArray]) -> NDArray:
-    """Images in a row, H x W x 4 in bytes, with a transparent gap between them."""
-    height = max(len(tile) for tile in tiles)
-    gap = np.zeros((height, max(2, tiles[0].shape[1] // 50), 4), dtype=np.uint8)
-    row = [gap]
-    for tile in tiles:
-        whole = np.zeros((height, tile.shape[1], 4), dtype=np.uint8)
-        whole[: len(tile), :, :3], whole[: len(tile), :, 3] = tile, 255
-        row += [whole, gap]
-    return np.concatenate(row[1:-1], 1)
-
-
-def curves(axes: Any, panels: Sequence[Panel], values: Sequence[NDArray], scale: Scale | None, ink: str | None) -> None:
+def curves(axes: Any, panels: Sequence[Panel], scale: Scale | None, ink: str | None) -> None:
     """Signals below each other, a line for each channel, in the colours of their maps.
 
     Args:
-        panels: with pictures L x channels; without one, the values are the curve.
-        values: (L,) each, in the unit of ``scale``.
+        panels: with pictures L x channels; without one, the map is the curve.
         scale: None draws the signals alone.
         ink: of lines and text; None keeps the caller's style.
     """
     from matplotlib.collections import LineCollection
 
     style = {} if ink is None else {"color": ink}
-    middles, names, top = [], [], 0.0
-    for panel, field in zip(panels, values, strict=True):
-        own = (field / max(float(np.abs(field).max()), 1e-300))[:, None]
-        lines = own if panel.picture is None else panel.picture
+    middles, names, top, length = [], [], 0.0, 0
+    for panel in panels:
+        field: Any = panel.values
+        lines = panel.picture
+        if lines is None:
+            lines = (field / max(float(np.abs(field).max()), 1e-300))[:, None]
+        length = len(lines)
         for channel, line in enumerate(lines.T):
-            points = np.stack([np.arange(len(line)), line + top], 1)
+            points = np.stack([np.arange(length), line + top], 1)
             pieces = list(np.stack([points[:-1], points[1:]], 1))
             # around colours an outline, because the brightest are pale on white
             width = 1.2 if scale is None else 2.4
             axes.add_collection(LineCollection(pieces, colors=ink or "#303030", linewidths=width, capstyle="round"))
-            if scale is not None:
+            if scale is not None and field is not None:
                 colours = scale.colours((field[:-1] + field[1:]) / 2)
                 axes.add_collection(LineCollection(pieces, colors=colours, linewidths=1.5, capstyle="round"))
                 band = np.concatenate([scale.colours(field), _BEHIND * scale.strength(field)[:, None]], 1)
-                place = (-0.5, len(field) - 0.5, top - 0.05, top + 1.05)
+                place = (-0.5, length - 0.5, top - 0.05, top + 1.05)
                 axes.imshow(band[None], extent=place, aspect="auto", zorder=0)
             middles.append(top + float(np.median(line)))
-            named = [panel.title] * (len(panels) > 1) + [str(channel)] * (lines.shape[1] > 1)
-            names.append(" ".join(named))
+            names.append(" ".join([panel.title] * (len(panels) > 1) + [str(channel)] * (lines.shape[1] > 1)))
             top -= 1.15
-    axes.set(xlim=(-0.5, len(values[0]) - 0.5), ylim=(top + 1.05, 1.1))
+    axes.set(xlim=(-0.5, length - 0.5), ylim=(top + 1.05, 1.1))
     if panels[0].labels is not None:
         for border in np.flatnonzero(np.diff(panels[0].labels)):
             axes.axvline(border + 0.5, color="#c99700", linewidth=0.6, zorder=0)
     axes.set_yticks(middles if any(names) else [], names if any(names) else [], parse_math=False, fontsize=7, **style)
     axes.tick_params(axis="y", length=0)
     axes.tick_params(axis="x", labelsize=7, **({} if ink is None else {"colors": ink}))
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set(visible=True, **style)

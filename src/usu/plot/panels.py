@@ -6,14 +6,23 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from usu import _checks as check
 from usu.errors import MissingExtraError
-from usu.plot.lattices import curves
+from usu.plot.lattices import curves, sliced, together
 from usu.types import NDArray
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from usu.results import Explanation, Upsampled
+    from usu.results.contrast import Contrast
+
+    Result: TypeAlias = Upsampled[Any] | Explanation | Contrast
 
 #: Perceptually uniform and readable without colour vision: sequential for maps of one sign, diverging for two; and for
 #: scores, which are no evidence and should not look like it.
@@ -38,6 +47,14 @@ _WIDTH, _TEXT = 3.0, 0.62
 _FLAT, _WIDE = 0.25, 2.6
 
 
+def drawing(module: str) -> Any:
+    """A module of matplotlib."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot", "Drawing a figure") from None
+
+
 @dataclass(frozen=True)
 class Scale:
     """Which value has which colour: from 0 to ``high``, or from ``-high`` to ``high`` for maps of two signs."""
@@ -56,12 +73,8 @@ class Scale:
 
     def colours(self, field: NDArray) -> NDArray:
         """(..., 3) in [0, 1]; NaN has the colour of 0."""
-        try:
-            from matplotlib import colormaps
-        except ImportError:
-            raise MissingExtraError("matplotlib", "plot", "Drawing an overlay") from None
         unit = (np.nan_to_num(field) - self.low) / (self.high - self.low)
-        return np.asarray(colormaps[self.colormap](np.clip(unit, 0, 1))[..., :3])
+        return np.asarray(drawing("matplotlib").colormaps[self.colormap](np.clip(unit, 0, 1))[..., :3])
 
     def strength(self, field: NDArray) -> NDArray:
         """|value| as a part of the scale's end, in [0, 1]; what a scale of one sign does not show is 0."""
@@ -80,7 +93,7 @@ def shares(field: NDArray, of: NDArray | None = None) -> NDArray:
     [[0.0, 1.0], [1.0, 2.0]]
     """
     average = float(np.nanmean(np.abs(field if of is None else of), dtype=np.float64))
-    return np.asarray(field / average) if average > 0 else np.zeros_like(field)
+    return np.asarray(field / average if average > 0 else 0 * field)
 
 
 def scale_of(fields: Sequence[NDArray], *, quantile: float = QUANTILE, colormap: str | None = None) -> Scale:
@@ -92,6 +105,11 @@ def scale_of(fields: Sequence[NDArray], *, quantile: float = QUANTILE, colormap:
     2.0
     """
     check.real_number("quantile", quantile, least=0, most=1)
+    return shared_scale(fields, quantile, colormap)
+
+
+def shared_scale(fields: Sequence[NDArray], quantile: float = QUANTILE, colormap: str | None = None) -> Scale:
+    """`scale_of`, of a quantile that is known to be right."""
     signed = any(_two_signs(field) for field in fields)
     every = [np.abs(f if signed else np.maximum(f, 0)).ravel() for f in fields]
     values = np.concatenate(every) if every else np.zeros(0)
@@ -115,7 +133,6 @@ def overlay(
     colormap: str | None = None,
     opacity: float = OPACITY,
     quantile: float = QUANTILE,
-    of: NDArray | None = None,
 ) -> NDArray:
     """The map over the picture, H x W x 3 in bytes: the stronger the map, the less of the picture shows through.
 
@@ -126,20 +143,25 @@ def overlay(
         colormap: a name that matplotlib knows, and
         quantile: of the map's values, at which the colours end.
         opacity: how much of the picture the strongest colour hides.
-        of: the whole of which the map is a part; see `shares`.
 
     Guarantees:
         A pixel of value zero is the picture's own.
     """
     check.real_number("opacity", opacity, least=0, most=1)
-    own = shares(field, of)
-    scale = scale or scale_of([own], quantile=quantile, colormap=colormap)
+    values = shares(field)
+    scale = scale or scale_of([values], quantile=quantile, colormap=colormap)
+    return _over(picture, values, scale, opacity)
+
+
+def _over(picture: NDArray, values: NDArray, scale: Scale, opacity: float = OPACITY) -> NDArray:
+    """`overlay` of values in the unit of the scale."""
     made = np.empty(picture.shape, dtype=np.uint8)
-    step = max(1, _AT_ONCE // field.shape[1])
-    for rows in (slice(start, start + step) for start in range(0, len(field), step)):
-        cover: Any = opacity * scale.strength(own[rows])[..., None] ** _RISE
-        mixed = picture[rows] * (1 - cover) + scale.colours(own[rows]) * cover
-        seen = np.isfinite(field[rows])[..., None]
+    step = max(1, _AT_ONCE // values.shape[1])
+    for start in range(0, len(values), step):
+        rows = slice(start, start + step)
+        cover: Any = opacity * scale.strength(values[rows])[..., None] ** _RISE
+        mixed = picture[rows] * (1 - cover) + scale.colours(values[rows]) * cover
+        seen = np.isfinite(values[rows])[..., None]
         made[rows] = np.rint(255 * np.where(seen, mixed, _DIMMED * picture[rows]))
     return made
 
@@ -159,9 +181,9 @@ class Panel:
     of: NDArray | None = None
 
     @property
-    def is_signal(self) -> bool:
-        """Whether it is a signal, with a picture L x channels."""
-        return self.field.ndim == 1 if self.field is not None else self.picture is not None and self.picture.ndim == 2
+    def dims(self) -> int:
+        """1 for a signal, whose picture is L x channels; 2 for a picture, 3 for a volume."""
+        return self.field.ndim if self.field is not None else 2 if self.picture is None else self.picture.ndim - 1
 
     @property
     def values(self) -> NDArray | None:
@@ -169,39 +191,29 @@ class Panel:
         return self.field if self.field is None or self.scale is not None else shares(self.field, self.of)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of what is shown."""
+    def aspect(self) -> float:
+        """Height over width of what is shown."""
         shown = self.picture if self.picture is not None else self.field
-        return (1, 5) if self.is_signal else (1, 1) if shown is None else (shown.shape[0], shown.shape[1])
+        return 0.2 if self.dims == 1 else 1.0 if shown is None else shown.shape[0] / shown.shape[1]
 
 
 def figure(panels: Sequence[Panel], *, columns: int = 4, heading: str = "", dark: bool = False) -> Any:
     """Panels in a grid, row by row; a colour bar stands after the last panel of a row that it is valid for."""
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
-    tallest = max(panel.shape[0] / panel.shape[1] for panel in panels)
+    tallest = max(panel.aspect for panel in panels)
     ink, paper = _DARK if dark else _LIGHT
-    lines = heading.count("\n") + 1 if heading else 0
     width = _WIDTH * (1 if tallest > _FLAT else _WIDE)
-    size = (width * columns + 0.6, (0.9 * width * min(tallest, 1.5) + _TEXT) * rows + 0.2 * lines)
-    canvas = blank(size, paper)
-    together = scale_of([p.values for p in panels if p.values is not None and p.scale is None])
-    scales = [(p.scale or together) if p.field is not None else None for p in panels]
+    lines = heading.count("\n") + 1 if heading else 0
+    canvas = blank((width * columns + 0.6, (0.9 * width * min(tallest, 1.5) + _TEXT) * rows + 0.2 * lines), paper)
+    shared = shared_scale([p.values for p in panels if p.values is not None and p.scale is None])
+    scales = [(p.scale or shared) if p.field is not None else None for p in panels]
     for index, (panel, scale) in enumerate(zip(panels, scales, strict=True)):
         following = scales[index + 1] if (index + 1) % columns and index + 1 < len(panels) else None
         show(canvas.add_subplot(rows, columns, index + 1), panel, scale, bar=scale != following, ink=ink)
     if heading:
         canvas.suptitle(heading, fontsize=11, x=0.01, ha="left", color=ink, parse_math=False)
-    # a notebook shows the figure also where pyplot was never imported
-    canvas._repr_png_ = partial(png, canvas)
     return canvas
-
-
-def png(canvas: Any) -> bytes:
-    """A figure as the bytes of a file."""
-    file = io.BytesIO()
-    canvas.savefig(file, format="png", dpi=100)
-    return file.getvalue()
 
 
 def show(
@@ -219,14 +231,10 @@ def show(
     """
     style: dict[str, Any] = {} if ink is None else {"color": ink}
     axes.set_title(panel.title, fontsize=9, parse_math=False, **style)
-    signals = [panel] if panel.is_signal and not signals else signals
-    if not signals:
-        axes.set(xticks=[], yticks=[])
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-    wide, notes = panel.shape[1] > 1.6 * panel.shape[0], ["sample"] * bool(signals) + [panel.note] * bool(panel.note)
+    signals = signals or ([panel] if panel.dims == 1 else [])
+    wide, notes = panel.aspect < 1 / 1.6, ["sample"] * bool(signals) + [panel.note] * bool(panel.note)
     if scale is not None and bar:
-        colour_bar = _bar(axes, scale, panel.shape, ticks=2 if wide else 4, ink=ink)
+        colour_bar = _bar(axes, scale, panel.aspect, ticks=2 if wide else 4, ink=ink)
         if wide:  # beside such a picture there is no room for it
             notes.append(f"colours: {scale.label}")
         else:
@@ -234,16 +242,18 @@ def show(
     if notes:
         axes.set_xlabel("\n".join(notes), fontsize=7, parse_math=False, **style)
     if signals:
-        nothing = np.zeros(len(signals[0].picture) if signals[0].picture is not None else 0)
-        curves(axes, signals, [nothing if one.values is None else one.values for one in signals], scale, ink)
+        curves(axes, signals, scale, ink)
         return axes
-    if panel.field is None or panel.values is None or scale is None:
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    values = panel.values
+    if values is None or scale is None:
         if panel.picture is not None:
             axes.imshow(np.clip(panel.picture, 0, 1))
     elif panel.picture is None:
-        axes.imshow(scale.colours(panel.values), interpolation="nearest")
+        axes.imshow(scale.colours(values), interpolation="nearest")
     else:
-        axes.imshow(overlay(panel.picture, panel.field, scale=scale, of=panel.of))
+        axes.imshow(_over(panel.picture, values, scale))
     if panel.labels is not None:
         borders = np.zeros((*panel.labels.shape, 4))
         borders[:-1][np.diff(panel.labels, axis=0) != 0] = (1, 0.85, 0.2, 1)
@@ -252,20 +262,19 @@ def show(
     return axes
 
 
-def _bar(axes: Any, scale: Scale, shape: tuple[int, int], *, ticks: int, ink: str | None) -> Any:
+def _bar(axes: Any, scale: Scale, aspect: float, *, ticks: int, ink: str | None) -> Any:
     """As tall as the picture, whatever its aspect."""
-    from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    place = axes.inset_axes((1.02, 0, max(0.02, 0.04 * shape[0] / shape[1]), 1))
-    colours = ScalarMappable(Normalize(scale.low, scale.high), colormaps[scale.colormap])
+    place = axes.inset_axes((1.02, 0, max(0.02, 0.04 * aspect), 1))
+    colours = ScalarMappable(Normalize(scale.low, scale.high), scale.colormap)
     end = "neither" if not scale.times else "both" if scale.signed else "max"
-    bar = axes.figure.colorbar(colours, cax=place, extend=end, extendfrac=0.04)
-    bar.locator = MaxNLocator(ticks)
-    bar.formatter = FuncFormatter(lambda value, _: f"{value:g}{scale.times if value else ''}")
-    bar.update_ticks()
+    numbers = FuncFormatter(lambda value, _: f"{value:g}{scale.times if value else ''}")
+    bar = axes.figure.colorbar(
+        colours, cax=place, extend=end, extendfrac=0.04, ticks=MaxNLocator(ticks), format=numbers
+    )
     bar.ax.tick_params(labelsize=6, length=2, **({} if ink is None else {"colors": ink}))
     bar.outline.set_visible(False)
     return bar
@@ -273,11 +282,65 @@ def _bar(axes: Any, scale: Scale, shape: tuple[int, int], *, ticks: int, ink: st
 
 def blank(size: tuple[float, float], paper: str = "#ffffff") -> Any:
     """A figure of its own canvas: no window system, no global state."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot", "Drawing a figure") from None
-    canvas = Figure(figsize=size, dpi=120, layout="constrained", facecolor=paper)
-    FigureCanvasAgg(canvas)
+    canvas = drawing("matplotlib.figure").Figure(figsize=size, dpi=120, layout="constrained", facecolor=paper)
+    drawing("matplotlib.backends.backend_agg").FigureCanvasAgg(canvas)
+    # a notebook shows the figure also where pyplot was never imported
+    canvas._repr_png_ = partial(_png, canvas)
     return canvas
+
+
+def _png(canvas: Any) -> bytes:
+    file = io.BytesIO()
+    canvas.savefig(file, format="png", dpi=100)
+    return file.getvalue()
+
+
+def tiled(
+    panels: Sequence[Panel], colormap: str | None = None, opacity: float = OPACITY, quantile: float = QUANTILE
+) -> tuple[list[Panel], list[NDArray], Scale]:
+    """Panels, those of volumes as rows of slices; their maps in colour, as bytes; and the scale they share."""
+    panels = sliced(panels) if panels[0].dims == 3 else list(panels)
+    fields = [panel.values for panel in panels if panel.values is not None]
+    scale = panels[0].scale or shared_scale(fields, quantile, colormap)
+    tiles = []
+    for panel, values in zip(panels, fields, strict=True):
+        if panel.dims == 1:
+            canvas = blank((8, 0.7 + 1.1 * (1 if panel.picture is None else panel.picture.shape[1])))
+            curves(canvas.add_subplot(), [panel], scale, None)
+            canvas.canvas.draw()
+            tiles.append(np.asarray(canvas.canvas.buffer_rgba())[..., :3].copy())
+        elif panel.picture is None:
+            tiles.append(rgb(scale.colours(values)))
+        else:
+            tiles.append(_over(panel.picture, values, scale, opacity))
+    return panels, tiles, scale
+
+
+def rgb(unit: NDArray) -> NDArray:
+    """Colours in [0, 1] as bytes."""
+    return np.asarray(np.rint(255 * np.clip(unit, 0, 1)), dtype=np.uint8)
+
+
+def overlays(
+    result: Result, *, colormap: str | None = None, opacity: float = OPACITY, quantile: float = QUANTILE
+) -> Image:
+    """The map over its picture, the file's own where it is known, as a Pillow image; several side by side on one scale.
+
+    Args:
+        colormap: a name that matplotlib knows; None is ours.
+        opacity: how much of the picture the strongest colour hides, from 0 to 1.
+        quantile: of the map's values, at which the colours end.
+    """
+    check.real_number("opacity", opacity, least=0, most=1)
+    check.real_number("quantile", quantile, least=0, most=1)
+    return pasted(result.panels(), colormap, opacity, quantile)
+
+
+def pasted(
+    panels: Sequence[Panel], colormap: str | None = None, opacity: float = OPACITY, quantile: float = QUANTILE
+) -> Image:
+    """Panels in colour, as one picture."""
+    from PIL import Image
+
+    panels, tiles, _ = tiled(panels, colormap, opacity, quantile)
+    return Image.fromarray(tiles[0] if len(tiles) == 1 else together(tiles, panels))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from usu.plot import figures
-from usu.plot.panels import OPACITY, QUANTILE, Panel, shares
+from usu.plot.panels import OPACITY, QUANTILE, Panel, overlays, shares
 from usu.results.result import Explanation
 from usu.types import NDArray
 
@@ -46,7 +46,7 @@ class Contrast:
     def __repr__(self) -> str:
         return f"Contrast({self.title}; {self.facts})"
 
-    overlay, _repr_html_, _repr_png_ = figures.overlays, figures.html, figures.small_panel
+    overlay, _repr_html_, _repr_png_ = overlays, figures.html, figures.small_panel
 
 
 def contrast(a: Explanation, b: Explanation | None = None) -> Contrast:
@@ -69,9 +69,7 @@ def contrast(a: Explanation, b: Explanation | None = None) -> Contrast:
     else:
         first, second, names = a.first_map, b.first_map, (a.names[0], b.names[0])
         if first.shape != second.shape:
-            raise ValueError(
-                f"`b` must be of the same picture at the same size as `a`, {' x '.join(map(str, first.shape))}; got "
-                f"{' x '.join(map(str, second.shape))}."
-            )
+            sizes = [" x ".join(map(str, field.shape)) for field in (first, second)]
+            raise ValueError(f"`b` must be of the same picture as `a`, at the same size {sizes[0]}; got {sizes[1]}.")
     difference = shares(first) - shares(second)
     return Contrast(difference, float(np.abs(difference).mean() / 2), a.picture, names)

@@ -10,7 +10,6 @@ import shutil
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +21,11 @@ import torch
 from usu._checks import as_numpy
 from usu.errors import UsuError
 from usu.forward.digest import digest
+from usu.models.pictures import Geometry
+from usu.plot.panels import pasted
 from usu.refine import StopReason
+from usu.sources.cams import CoarseMap
+from usu.sources.layers import Goal
 from usu.types import NDArray
 
 if TYPE_CHECKING:
@@ -30,6 +33,12 @@ if TYPE_CHECKING:
 
 #: Of the folder: raised when a folder of today could not be read by the code of yesterday, or the other way round.
 SCHEMA = 2
+#: What a manifest has as it is: of the result, of its source; and what it has beside these and the provenance.
+NUMBERS, SOURCE = ("evaluations", "stability", "seconds", "mass_error"), ("layer", "reason", "evaluations")
+_BESIDE = {
+    "schema", "label", "labels", "probabilities", "targets", "source", "instead", "stop_reason", "geometry", "request",
+    "maps", *NUMBERS,
+}  # fmt: skip
 #: How hard PNG tries: of its 9 the default is 6, which takes three times as long for an eighth less of the disk.
 _QUICK = 2
 #: What the system says when a folder is moved to a name that is taken.
@@ -58,9 +67,9 @@ def save_explanation(explanation: Explanation, directory: str | Path) -> Path:
     draft = Path(tempfile.mkdtemp(prefix=draft_prefix(directory.parent), dir=directory.parent))
     try:
         np.savez_compressed(draft / "maps.npz", **_arrays(explanation))  # type: ignore[arg-type] # taken for a keyword
-        explanation.overlay().save(draft / "overlay.png", compress_level=_QUICK)
+        pasted(explanation.panels()).save(draft / "overlay.png", compress_level=_QUICK)
         explanation.figure().savefig(draft / "panel.png", pil_kwargs={"compress_level": _QUICK})
-        manifest = {**manifest_of(explanation), "maps": digest((draft / "maps.npz").read_bytes())}
+        manifest = {**explanation.manifest(), "maps": digest((draft / "maps.npz").read_bytes())}
         text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
         # a file name that is no text comes out as \udcXX, which JSON reads back
         (draft / "manifest.json").write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -78,6 +87,25 @@ def save_explanation(explanation: Explanation, directory: str | Path) -> Path:
                 folder.rmdir()
         raise
     return directory
+
+
+def _arrays(explanation: Explanation) -> dict[str, NDArray]:
+    result, source = explanation.upsampled, explanation.source
+    own = {
+        "coarse": explanation.coarse, "pixel_map": result.pixel_map, "scores": result.scores, "stderr": result.stderr,
+        "picture": explanation.picture, "original": _bytes(explanation.original),
+    }  # fmt: skip
+    maps = {name: values for name, values in own.items() if values is not None}
+    maps["source_values"] = as_numpy(source.values)
+    if source.signed is not None:
+        maps["source_signed"] = as_numpy(source.signed)
+    for level, field in enumerate(source.finer):
+        maps[f"source_finer_{level}"] = as_numpy(field)
+    for depth, labels in enumerate(result.segments):
+        maps[f"segments_{depth}"] = labels
+    for depth, field in enumerate(result.depth_scores):
+        maps[f"scores_{depth}"] = field.numpy()
+    return maps
 
 
 def saved_manifest(directory: Path) -> dict[str, Any]:
@@ -107,49 +135,47 @@ def saved_manifest(directory: Path) -> dict[str, Any]:
     raise UsuError(f"The maps.npz in {directory} is not the one its manifest.json speaks of.")
 
 
-def manifest_of(explanation: Explanation) -> dict[str, Any]:
-    """Everything but the maps, as plain values."""
-    result, source = explanation.upsampled, explanation.source
-    reason = result.stop_reason
-    return {
-        "schema": SCHEMA,
-        "label": explanation.label,
-        "labels": list(explanation.labels),
-        "probabilities": list(explanation.probabilities),
-        "targets": list(source.targets) if source.targets is not None else None,
-        "source": {
-            "name": explanation.source_name,
-            "layer": source.layer,
-            "reason": source.reason,
-            "evaluations": source.evaluations,
-            "notes": list(source.notes),
-            "dtype": str(source.values.dtype).removeprefix("torch."),
-            "goals": [list(goal) for goal in source.goals],
-        },
-        "instead": explanation.instead,
-        "evaluations": result.evaluations,
-        "stability": result.stability,
-        "seconds": result.seconds,
-        "mass_error": result.mass_error,
-        "stop_reason": reason.name if isinstance(reason, StopReason) else [r.name for r in reason],
-        "geometry": None if explanation.geometry is None else asdict(explanation.geometry),
-        **result.provenance,
-        "request": dict(explanation.request),
+def stored(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of an explanation, and those of its upsampled map, from a folder that `save_explanation` wrote."""
+    manifest = saved_manifest(directory)
+    with np.load(directory / "maps.npz", allow_pickle=False) as file:
+        arrays = dict(file)
+    source, geometry, signed = manifest["source"], manifest["geometry"], arrays.get("source_signed")
+    dtype = getattr(torch, source["dtype"])
+    coarse = CoarseMap(
+        values=torch.from_numpy(arrays["source_values"]).to(dtype),
+        targets=None if manifest["targets"] is None else tuple(manifest["targets"]),
+        notes=tuple(source["notes"]),
+        finer=tuple(map(torch.from_numpy, _numbered(arrays, "source_finer"))),
+        signed=None if signed is None else torch.from_numpy(signed).to(dtype),
+        goals=tuple(Goal(*goal) for goal in source["goals"]),
+        **{name: source[name] for name in SOURCE},
+    )
+    upsampled = {
+        **{name: arrays.get(name) for name in ("pixel_map", "stderr", "scores", "picture")},
+        **{name: manifest[name] for name in NUMBERS},
+        "effects": None,
+        "segments": _numbered(arrays, "segments"),
+        "depth_scores": tuple(map(torch.from_numpy, _numbered(arrays, "scores"))),
+        "stop_reason": StopReason[manifest["stop_reason"]],
+        "provenance": {name: value for name, value in manifest.items() if name not in _BESIDE},
     }
+    return {
+        "source": coarse,
+        "coarse": arrays["coarse"],
+        "picture": arrays["picture"],
+        "labels": tuple(manifest["labels"]),
+        "original": _unit(arrays["original"]) if "original" in arrays else None,
+        "geometry": geometry and Geometry(*(tuple(geometry[name]) for name in ("picture", "box", "input"))),
+        "request": manifest["request"],
+        "instead": manifest["instead"],
+        "source_name": source["name"],
+    }, upsampled
 
 
-def _arrays(explanation: Explanation) -> dict[str, NDArray]:
-    result, source = explanation.upsampled, explanation.source
-    maps = {
-        "coarse": explanation.coarse, "pixel_map": result.pixel_map, "scores": result.scores,
-        "stderr": result.stderr, "picture": explanation.picture, "original": _bytes(explanation.original),
-        "source_values": as_numpy(source.values),
-        "source_signed": None if source.signed is None else as_numpy(source.signed),
-    }  # fmt: skip
-    maps |= {f"source_finer_{level}": as_numpy(field) for level, field in enumerate(source.finer)}
-    maps |= {f"segments_{depth}": labels for depth, labels in enumerate(result.segments)}
-    maps |= {f"scores_{depth}": field.numpy() for depth, field in enumerate(result.depth_scores)}
-    return {name: values for name, values in maps.items() if values is not None}
+def _numbered(arrays: dict[str, NDArray], name: str) -> tuple[NDArray, ...]:
+    """All of ``name_0``, ``name_1``, ..."""
+    return tuple(arrays[f"{name}_{number}"] for number in range(len(arrays)) if f"{name}_{number}" in arrays)
 
 
 def _bytes(unit: NDArray | None) -> NDArray | None:
@@ -159,14 +185,14 @@ def _bytes(unit: NDArray | None) -> NDArray | None:
     small = np.empty(unit.shape, dtype=np.uint8)
     for row, line in enumerate(unit):
         small[row] = np.rint(255 * line)
-        if not np.array_equal(unit_of(small[row]), line):
+        if not np.array_equal(_unit(small[row]), line):
             return unit
     return small
 
 
-def unit_of(stored: NDArray) -> NDArray:
+def _unit(values: NDArray) -> NDArray:
     """In [0, 1], whether it was stored as bytes or not."""
-    return stored.astype(np.float32) / np.float32(255) if stored.dtype == np.uint8 else stored
+    return values.astype(np.float32) / np.float32(255) if values.dtype == np.uint8 else values
 
 
 def versions() -> dict[str, str]:
@@ -210,10 +236,9 @@ def _gone(process: str) -> bool:
     """Has this process of this machine ended? Only POSIX can be asked without harm."""
     if os.name != "posix" or not process.isdigit():
         return False
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        pass
+    with suppress(PermissionError, OverflowError):
+        try:
+            os.kill(int(process), 0)
+        except ProcessLookupError:
+            return True
     return False

@@ -61,8 +61,9 @@ class Region:
         from skimage.measure import label
 
         parts, polygons = label(self.keep, connectivity=1), dict[int, list[Any]]()  # type: ignore[no-untyped-call]
-        for ring in sorted(_rings(self.keep), key=_turning, reverse=True):  # a part's outer line before its holes
-            polygons.setdefault(int(parts[_inner_pixel(ring)]), []).append(ring)
+        for ring in _rings(self.keep):
+            part = int(parts[int(ring[0].imag), int(ring[0].real)])
+            polygons.setdefault(part, []).append([[int(corner.real), int(corner.imag)] for corner in ring])
         return {
             "type": "Feature",
             "properties": {"share": self.share, "area": self.area},
@@ -88,53 +89,31 @@ def region_of(field: NDArray, share: float = 0.5) -> Region:
     return Region(keep, float(values[keep].sum() / total))
 
 
-def _rings(keep: NDArray) -> list[list[list[int]]]:
-    """Closed lines of [x, y] corners with the inside on the right hand, y downwards, that bend at every corner."""
+def _rings(keep: NDArray) -> list[list[complex]]:
+    """Closed lines of corners x + iy with the inside on the right hand, that bend at every corner.
+
+    Each begins at the top left corner of its first pixel, row by row: a part's outer line before its holes.
+    """
     inside = np.pad(keep, 1)
-    # a step goes from a corner to the next; on top of a pixel to the right, beneath it to the left, and so on
-    steps: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for (dy, dx), start, end in (
-        ((-1, 0), (0, 0), (1, 0)),
-        ((1, 0), (1, 1), (0, 1)),
-        ((0, -1), (0, 1), (0, 0)),
-        ((0, 1), (1, 0), (1, 1)),
-    ):
-        beside = np.roll(inside, (-dy, -dx), (0, 1))
+    steps: dict[tuple[complex, complex], None] = {}  # along the border of one pixel: from a corner, in a direction
+    for direction in (1, -1, -1j, 1j):
+        left = -1j * direction
+        beside = np.roll(inside, (-int(left.imag), -int(left.real)), (0, 1))
         for y, x in np.argwhere(inside & ~beside).tolist():
-            corner = (x - 1 + start[0], y - 1 + start[1])
-            steps.setdefault(corner, []).append((x - 1 + end[0], y - 1 + end[1]))
+            steps[complex(x - 0.5, y - 0.5) + (left - direction) / 2, direction] = None
     rings = []
     while steps:
-        first = next(iter(steps))
-        ring, at, before = [first], first, (0, 0)
-        while True:
-            choices = steps[at]
+        corner, direction = next(iter(steps))
+        ring, done = [corner], [(corner, direction)]
+        while (corner := corner + direction) != ring[0]:
             # where two pixels meet at a corner, turn right: the parts stay apart
-            right = (at[0] - before[1], at[1] + before[0])
-            following = choices.pop(choices.index(right) if right in choices else 0)
-            if not choices:
-                del steps[at]
-            before, at = (following[0] - at[0], following[1] - at[1]), following
-            ring.append(at)
-            if at == first:
-                break
-        # of corners in a row only the ends
-        bends = [
-            b for a, b, c in zip([ring[-2], *ring], ring[:-1], ring[1:], strict=False)
-            if (b[0] - a[0], b[1] - a[1]) != (c[0] - b[0], c[1] - b[1])
-        ]  # fmt: skip
-        rings.append([list(corner) for corner in [*bends, bends[0]]])
+            turns = (1j * direction, direction, -1j * direction)
+            following = next(turn for turn in turns if (corner, turn) in steps)
+            if following != direction:
+                ring.append(corner)
+            direction = following
+            done.append((corner, direction))
+        for step in done:
+            del steps[step]
+        rings.append([*ring, corner])
     return rings
-
-
-def _turning(ring: list[list[int]]) -> float:
-    """The area inside, positive for a part and negative for a hole."""
-    return sum(a[0] * b[1] - b[0] * a[1] for a, b in pairwise(ring)) / 2
-
-
-def _inner_pixel(ring: list[list[int]]) -> tuple[int, int]:
-    """Row and column of the pixel on the right hand of the ring's first step."""
-    (x0, y0), (x1, y1) = ring[0], ring[1]
-    dx, dy = np.sign(x1 - x0), np.sign(y1 - y0)
-    # half a pixel along and half a pixel to the right: its middle
-    return int(y0 + (dy + dx) / 2), int(x0 + (dx - dy) / 2)

@@ -1,19 +1,23 @@
-"""The results themselves: `Upsampled`, a pixel map and how it was made; `Explanation`, of one picture."""
+"""The results: `Upsampled`, a pixel map and how it was made; `Explanation`, of one picture; and `load`, from disk."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
 
+from usu._checks import as_numpy
 from usu.models.pictures import Geometry, placed
+from usu.operator.interpolate import interpolate
 from usu.plot import figures
-from usu.plot.panels import Panel
+from usu.plot.lattices import sliced
+from usu.plot.panels import SCORE_SCALE, Panel, figure, overlays, shared_scale, shares
 from usu.refine import StopReason
-from usu.results.folder import manifest_of, save_explanation
+from usu.results.folder import NUMBERS, SCHEMA, SOURCE, save_explanation, stored
 from usu.sources.cams import CoarseMap
 from usu.types import ArrayT, NDArray
 
@@ -58,8 +62,12 @@ class Upsampled(Generic[ArrayT]):
     @property
     def title(self) -> str:
         """What was explained."""
-        size = " x ".join(map(str, self.pixel_map.shape))
-        return f"{_targets(self.provenance.get('target'))}, {size}"
+        target = self.provenance.get("target")
+        if isinstance(target, (list, tuple)):
+            target = f"{len(target)} targets"
+        elif isinstance(target, int):
+            target = f"class {target}"
+        return f"{target or 'no class asked for'}, {_size(self.pixel_map)}"
 
     @property
     def facts(self) -> str:
@@ -73,20 +81,25 @@ class Upsampled(Generic[ArrayT]):
         """1 for signals, 2 for pictures, 3 for volumes."""
         return 2 if self.picture is None else self.picture.ndim - 1 - isinstance(self.stop_reason, tuple)
 
+    def maps(self, name: str = "pixel_map") -> NDArray:
+        """Pixel maps, scores or standard errors of all pictures and targets, one after the other."""
+        values = as_numpy(getattr(self, name))
+        return values.reshape(-1, *values.shape[-self.dims :])
+
     def panels(self) -> list[Panel]:
         """Each map over its picture."""
-        fields = figures.flat(self.pixel_map, self.dims)
-        shown = [None] * len(fields)
-        if self.picture is not None:
-            pictures = self.picture if self.picture.ndim == self.dims + 2 else self.picture[None]
-            shown = [picture for picture in pictures for _ in range(len(fields) // len(pictures))]
-        return [Panel("", field, picture) for field, picture in zip(fields, shown, strict=True)]
+        fields = self.maps()
+        if self.picture is None:
+            return [Panel("", field) for field in fields]
+        pictures = self.picture.reshape(-1, *self.picture.shape[-self.dims - 1 :])
+        each = len(fields) // len(pictures)
+        return [Panel("", field, pictures[number // each]) for number, field in enumerate(fields)]
 
     def __repr__(self) -> str:
         return f"Upsampled({self.title}; {self.facts})"
 
     # how a result is drawn is written once, for all kinds of results
-    overlay, plot, _repr_html_, _repr_png_ = figures.overlays, figures.plot, figures.html, figures.small_panel
+    overlay, plot, _repr_html_, _repr_png_ = overlays, figures.plot, figures.html, figures.small_panel
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,10 +126,6 @@ class Explanation:
     instead: str | None = None
     #: The source's name; of a map made elsewhere it is not known.
     source_name: str = "own map"
-
-    def __post_init__(self) -> None:
-        if isinstance(self.labels, str):  # one class has one name
-            object.__setattr__(self, "labels", (self.labels,))
 
     pixel_map = property(attrgetter("upsampled.pixel_map"), doc="The result, at the resolution of the model's input.")
     stderr = property(attrgetter("upsampled.stderr"), doc="See `Upsampled`.")
@@ -149,14 +158,14 @@ class Explanation:
         return self.probabilities[0]
 
     @property
-    def title(self) -> str:
-        """The classes with their probabilities."""
-        return "; ".join(self.names)
-
-    @property
     def names(self) -> tuple[str, ...]:
         """Each class with its probability, short enough for a title."""
         return tuple(map(_named, self.labels, self.probabilities))
+
+    @property
+    def title(self) -> str:
+        """The classes with their probabilities."""
+        return "; ".join(self.names)
 
     @property
     def facts(self) -> str:
@@ -164,14 +173,23 @@ class Explanation:
         layer = f" at {self.source.layer}" if self.source.layer else ""
         return f"{self.source_name}{layer}, {self.upsampled.facts}"
 
+    def maps(self, name: str = "pixel_map") -> NDArray:
+        """Of all classes: pixel maps, scores, standard errors or coarse maps."""
+        values: NDArray = getattr(self, name)
+        return values.reshape(-1, *values.shape[1 - self.picture.ndim :])
+
     @property
     def first_map(self) -> NDArray:
         """The map of the first target, for pictures of one map."""
-        return figures.first(self.pixel_map, self.dims)
+        maps: NDArray = self.pixel_map
+        return maps if maps.ndim == self.dims else maps[0]
 
-    def on_original(self) -> tuple[NDArray, NDArray]:
-        """The file's own picture and the first map placed on it; outside of what the model saw the map is NaN."""
-        return self._placed(self.first_map)
+    def on_original(self, pixel_map: NDArray | None = None) -> tuple[NDArray, NDArray]:
+        """The file's own picture and a map placed on it, the first if not given; NaN where the model saw nothing."""
+        shown = self.first_map if pixel_map is None else pixel_map
+        if self.original is None or self.geometry is None:
+            return self.picture, shown
+        return self.original, placed(shown, self.geometry)
 
     def region(self, share: float = 0.5) -> Region:
         """The fewest pixels that hold ``share`` of the first map's evidence, in the file's own picture."""
@@ -181,14 +199,79 @@ class Explanation:
 
     def panels(self) -> list[Panel]:
         """The map of each class over the file's own picture."""
-        maps = figures.flat(self.pixel_map, self.dims)
-        placed = [self._placed(field) for field in maps]
-        return [Panel(name, field, picture) for name, (picture, field) in zip(self.names, placed, strict=True)]
+        both = map(self.on_original, self.maps())
+        return [Panel(name, shown, picture) for name, (picture, shown) in zip(self.names, both, strict=True)]
 
-    def _placed(self, field: NDArray) -> tuple[NDArray, NDArray]:
-        if self.original is None or self.geometry is None:
-            return self.picture, field
-        return self.original, placed(field, self.geometry)
+    def figure(self, *, dark: bool = False) -> Any:
+        """Picture, coarse map, bilinear, USU, segments and scores per depth, standard error (needs the extra ``plot``).
+
+        Of several classes: the picture and every map; below, the last segments and every coarse map.
+        """
+        result, maps = self.upsampled, self.maps()
+        heading = f"{self.title}\n{self.facts}, {result.seconds:.1f} s"
+        if self.instead is not None:
+            heading += f"\nNo evidence for the target; shown instead: {self.instead}"
+        if len(maps) > 1:
+            panels, columns = self._classes(maps), len(maps) + 1
+        else:
+            panels = self._stages(maps[0])
+            columns = 3 if len(panels) == 6 else 4
+        if self.dims == 3:
+            panels = sliced(panels, np.abs(maps).sum(0))
+        return figure(panels, columns=columns if self.dims == 2 else 1, heading=heading, dark=dark)
+
+    def _stages(self, sharp: NDArray) -> list[Panel]:
+        result, picture, coarse = self.upsampled, self.picture, self.maps("coarse")[0]
+        shown = coarse if sharp.ndim == 2 else interpolate(coarse, sharp.shape, "nearest")
+        layer = f", layer {self.source.layer}" if self.source.layer else ""
+        panels = [
+            Panel("what the model sees", picture=picture, note=_size(sharp)),
+            Panel("coarse map", shown, note=f"{self.source_name}{layer}, {_size(coarse)}"),
+            Panel("bilinear", interpolate(coarse, sharp.shape, "bilinear"), picture),
+            Panel("USU", sharp, picture, f"mass error {result.mass_error:.0e}"),
+        ]
+        for depth, (labels, scores) in enumerate(zip(result.segments, result.depth_scores, strict=True)):
+            note = f"{labels.max() + 1} segments"
+            panels.append(Panel(f"segments, depth {depth}", picture=picture, labels=labels, note=note))
+            panels.append(Panel(f"scores, depth {depth}", scores[0].numpy(), scale=SCORE_SCALE))
+        if result.stderr is not None:
+            unit = shares(self.maps("stderr")[0], sharp)
+            panels.append(Panel("standard error", unit, scale=shared_scale([unit])))
+        return panels
+
+    def _classes(self, maps: NDArray) -> list[Panel]:
+        picture, labels, coarse = self.picture, self.segments[-1], self.maps("coarse")
+        shown = coarse if self.dims == 2 else interpolate(coarse, maps.shape[1:], "nearest")
+        return [
+            Panel("what the model sees", picture=picture),
+            *(Panel(name, field, picture) for name, field in zip(self.names, maps, strict=True)),
+            Panel("segments", picture=picture, labels=labels, note=f"{labels.max() + 1} segments"),
+            *(Panel("coarse map", field, note=_size(coarse[0])) for field in shown),
+        ]
+
+    def manifest(self) -> dict[str, Any]:
+        """Everything but the maps, as plain values."""
+        result, source = self.upsampled, self.source
+        return {
+            "schema": SCHEMA,
+            "label": self.label,
+            "labels": list(self.labels),
+            "probabilities": list(self.probabilities),
+            "targets": list(source.targets) if source.targets is not None else None,
+            "source": {
+                "name": self.source_name,
+                **{name: getattr(source, name) for name in SOURCE},
+                "notes": list(source.notes),
+                "dtype": str(source.values.dtype).removeprefix("torch."),
+                "goals": [list(goal) for goal in source.goals],
+            },
+            "instead": self.instead,
+            **{name: getattr(result, name) for name in NUMBERS},
+            "stop_reason": self.stop_reason.name,
+            "geometry": None if self.geometry is None else asdict(self.geometry),
+            **result.provenance,
+            "request": dict(self.request),
+        }
 
     def __repr__(self) -> str:
         return f"Explanation({self.title}; {self.facts})"
@@ -196,28 +279,42 @@ class Explanation:
     def _repr_html_(self) -> str:
         return figures.html(self, [*self.source.notes, *self.provenance.get("notes", ())])
 
-    overlay, plot, _repr_png_ = figures.overlays, figures.plot, figures.small_panel
-    figure, animation = figures.explanation_figure, figures.animation
-    save, manifest = save_explanation, manifest_of
+    overlay, plot, _repr_png_ = overlays, figures.plot, figures.small_panel
+    animation, save = figures.animation, save_explanation
 
 
-def _percent(probability: float) -> str:
+def load(folder: str | Path) -> Explanation:
+    """What ``Explanation.save(folder)`` wrote.
+
+    Guarantees:
+        Every array, name and number is equal to the saved one's to the last bit, on the CPU. Not saved: the posterior
+        behind ``stderr`` (``effects``).
+
+    Raises:
+        UsuError: in one sentence, if the folder holds no result, a damaged one, or one of another schema.
+
+    >>> import tempfile
+    >>> load(tempfile.gettempdir() + "/no-result-here")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    usu.errors.UsuError: ...no-result-here holds no result of usu: it has no manifest.json.
     """
-    >>> _percent(0.387), _percent(0.001), _percent(0.999)
-    ('39 %', '< 1 %', '> 99 %')
-    """
-    whole = round(100 * probability)
-    return "< 1 %" if whole < 1 else "> 99 %" if whole > 99 else f"{whole} %"
+    own, upsampled = stored(Path(folder))
+    return Explanation(upsampled=Upsampled(**upsampled), **own)
+
+
+def _size(field: Any) -> str:
+    return " x ".join(map(str, field.shape))
 
 
 def _named(label: str, probability: float | None) -> str:
-    """A class as a title has it: the first of its names where all of them are too long."""
+    """A class as a title has it: the first of its names where all of them are too long.
+
+    >>> _named("cat", 0.387), _named("cat", 0.001), _named("cat", 0.999), _named("cat", None)
+    ('cat, 39 %', 'cat, < 1 %', 'cat, > 99 %', 'cat')
+    """
     short = label if len(label) <= 40 else label.partition(", ")[0]
     short = short if len(short) <= 60 else f"{short[:59]}…"
-    return short if probability is None else f"{short}, {_percent(probability)}"
-
-
-def _targets(target: Any) -> str:
-    if isinstance(target, (list, tuple)):
-        return f"{len(target)} targets"
-    return "no class asked for" if target is None else f"class {target}" if isinstance(target, int) else str(target)
+    if probability is None:
+        return short
+    whole = round(100 * probability)
+    return f"{short}, {'< 1' if whole < 1 else '> 99' if whole > 99 else whole} %"
