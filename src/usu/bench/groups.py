@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +11,7 @@ import numpy as np
 
 from usu.bench.measures import SEED_METRICS, metric_named
 from usu.bench.table import Table
-from usu.stats import Comparison, Report
-from usu.stats import report as compared
+from usu.stats import Comparison, report
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Group:
     model: str
     source: str
     table: Table
-    found: Report | None
+    comparisons: tuple[Comparison, ...] = ()
 
     @property
     def name(self) -> str:
@@ -37,8 +36,7 @@ class Group:
 
     def comparison(self, metric: str) -> Comparison | None:
         """Of a metric, where it was compared."""
-        every = () if self.found is None else self.found.comparisons
-        return next((one for one in every if one.metric == metric), None)
+        return next((one for one in self.comparisons if one.metric == metric), None)
 
     def cell(self, metric: str, upsampler: str) -> str:
         """The mean, + or - where it differs from the reference after Bonferroni, and n."""
@@ -51,7 +49,8 @@ class Group:
         mark, against = "", self.comparison(metric)
         if against is not None and upsampler != against.against:
             mark = {"better": " +", "worse": " -", "undecided": ""}[against[upsampler].verdict]
-        return f"{_number(float(np.mean(seen)))} ({len(seen)}){mark}"
+        mean = float(np.mean(seen))
+        return f"{mean:{'.3g' if abs(mean) < 1000 else '.2e'}} ({len(seen)}){mark}"
 
     @cached_property
     def signature(self) -> tuple[object, ...]:
@@ -63,16 +62,13 @@ class Group:
 
 def grouped(tables: Mapping[tuple[str, str, str], Table], against: str, *, resamples: int = 10_000) -> list[Group]:
     """Every dataset, model and source, compared in one family of tests; sources that are the same count once."""
-    asked = {name: _asked(table, against) for name, table in tables.items()}
-    different = {Group(*name, table, None).signature: asked[name] for name, table in tables.items()}
-    family = sum(len(values) - 1 for one in different.values() for _, values in one.values())
+    groups = [Group(*name, table) for name, table in tables.items()]
+    asked = [_asked(group.table, against) for group in groups]
+    different = {group.signature: one for group, one in zip(groups, asked, strict=True)}
+    family = max(1, sum(len(values) - 1 for one in different.values() for _, values in one.values()))
     return [
-        Group(
-            *name,
-            table,
-            compared(one, against, family=max(1, family), resamples=resamples) if (one := asked[name]) else None,
-        )
-        for name, table in tables.items()
+        replace(group, comparisons=report(one, against, family=family, resamples=resamples).comparisons if one else ())
+        for group, one in zip(groups, asked, strict=True)
     ]
 
 
@@ -92,7 +88,3 @@ def metric_better(name: str) -> str:
         return metric_named(name).better
     except ValueError:
         return "higher"
-
-
-def _number(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.2e}"

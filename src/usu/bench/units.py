@@ -105,10 +105,6 @@ class Grid:
     part: tuple[int, int] = (1, 1)
     _digests: dict[str, str | None] = field(default_factory=dict)
 
-    def without_pictures(self) -> Grid:
-        """What workers need."""
-        return replace(self, datasets={}, _digests={})
-
     def units(self) -> Iterator[Unit]:
         """All of them: model by model, so that a worker keeps what it has loaded."""
         for dataset, model, samples in self._pairs():
