@@ -78,12 +78,12 @@ class Frontier:
             f'aria-label="{escape(self.metric)} by evaluations" font-family="sans-serif" font-size="12">',
             f'<rect width="{width}" height="{height}" fill="white"/>',
         ]
-        for cost in (0, 1, 10, 30, 60, 100, 300, 600, 1000):
-            if math.log2(1 + cost) > far + 1e-9:
+        for tick in (0, 1, 10, 30, 60, 100, 300, 600, 1000):
+            if math.log2(1 + tick) > far + 1e-9:
                 break
-            x, _ = place(cost, low)
+            x, _ = place(tick, low)
             parts.append(f'<path d="M{x:.1f} {top}V{height - bottom}" stroke="#e6e6e6"/>')
-            parts.append(f'<text x="{x:.1f}" y="{height - bottom + 18}" text-anchor="middle">{cost:g}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{height - bottom + 18}" text-anchor="middle">{tick}</text>')
         for step in range(5):
             value = low + (high - low) * step / 4
             _, y = place(0, value)

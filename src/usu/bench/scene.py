@@ -177,12 +177,13 @@ def scene_of(
     if own is not None and own.ndim != 2:
         raise ValueError(f"`coarse` must be one map, h x w; got {own.ndim} dimensions.")
     target = sample.target
+    if target is None and own is None and not isinstance(source, str):  # it has to be told
+        target = _top_class(model, image)
     found = None if own is not None else mapped(source, model, image, target, layer)
     if found is not None and found.targets:
         target = found.targets[0]
     if target is None:
-        aimed = engine(forward).aim(image).engine.target
-        target = aimed[0] if isinstance(aimed, tuple) else None
+        target = _top_class(forward, image)
     if not isinstance(target, int):
         raise TypeError(f"`target` must be a class index or None; got {type(target).__name__}.")
     picture = as_numpy(displayable(image)) if sample.picture is None else as_numpy(sample.picture)
@@ -194,6 +195,13 @@ def scene_of(
     coarse = np.zeros((1, 1)) if own is None else own
     scene = Scene(sample.name, image, picture, coarse, target, truth, model, forward, dice, scorer=scorer)
     return scene if found is None else with_map(scene, found)
+
+
+def _top_class(model: Model, image: Tensor) -> int:
+    aimed = engine(model).aim(image).engine.target
+    if not isinstance(aimed, tuple):
+        raise TypeError(f"`target` must be a class index; got {type(aimed).__name__}.")
+    return aimed[0]
 
 
 def with_map(scene: Scene, found: CoarseMap) -> Scene:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from platform import python_version_tuple
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
 
+from usu import _checks as check
 from usu.bench.contenders import Contender, Made, reseeded
 from usu.bench.datasets import spread
 from usu.bench.measures import SEED_METRICS, metric_named
@@ -22,7 +24,7 @@ from usu.bench.scene import Scene, Source, mapped, scene_of, with_map
 from usu.bench.store import Failure, Store
 from usu.bench.table import Row, rounded
 from usu.errors import UsuError
-from usu.forward import Model, engine
+from usu.forward import Model
 from usu.forward.calls import one_thread
 from usu.forward.digest import described, digest, is_known
 from usu.forward.engine import RuntimeName
@@ -65,13 +67,6 @@ class Network:
             found = runtime(self.model, torch.as_tensor(sample.image), self.forward).model
         return replace(found, workers=1) if isinstance(found, OnnxModel) else found
 
-    def settled(self, sample: Sample) -> Network:
-        """With the runtime that ``auto`` stands for, so that every worker has the same."""
-        if self.forward != "auto":
-            return self
-        onnx = runtime(self.model, torch.as_tensor(sample.image), "auto").name == "onnx"
-        return replace(self, forward="onnx" if onnx and isinstance(self.model, nn.Module) else None)
-
 
 @dataclass(frozen=True, eq=False)
 class Unit:
@@ -105,11 +100,20 @@ class Grid:
     part: tuple[int, int] = (1, 1)
     _digests: dict[str, str | None] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check.whole_number("seed", self.seed, most=2**63 - 1)
+        for name, many in self.datasets.items() if len(self.sources) > 1 else ():
+            if any(isinstance(one, Sample) and one.coarse is not None for one in many):
+                got = f"{len(self.sources)}: {name}"
+                raise ValueError(f"`source` must be one where samples bring their own maps; got {got}.")
+
     def units(self) -> Iterator[Unit]:
         """All of them: model by model, so that a worker keeps what it has loaded."""
+        rivals = [rival.name for rival in self.rivals]
         for dataset, model, samples in self._pairs():
             for sample in samples[self.part[0] - 1 :: self.part[1]]:
-                yield Unit(dataset, model, sample, self.wanted(sample))
+                metrics = [metric.name for metric in self.metrics if sample.has_truth or not metric.needs_truth]
+                yield Unit(dataset, model, sample, tuple(product(self.sources, rivals, metrics)))
 
     def planned(self) -> dict[str, int]:
         """Pictures of each dataset and model, of all parts: they come into one store."""
@@ -121,24 +125,19 @@ class Grid:
                 if network.datasets is None or dataset in network.datasets:
                     yield dataset, model, spread(samples, network.limit)
 
-    def wanted(self, sample: Openable) -> tuple[tuple[str, str, str], ...]:
-        """(source, upsampler, metric) of a picture; metrics against an outline where it has one."""
-        metrics = [metric.name for metric in self.metrics if sample.has_truth or not metric.needs_truth]
-        return tuple((source, rival.name, name) for source in self.sources for rival in self.rivals for name in metrics)
-
     def ingredients(self) -> dict[str, str | None]:
         """Name -> digest of what rows depend on beside their picture; None for what cannot be known by its content."""
         if not self._digests:
             given: dict[str, Any] = {"seed": self.seed, "versions": _versions()}
-            for name in self.datasets:
-                given[f"dataset.{name}"] = name
+            given |= {f"dataset.{name}": name for name in self.datasets}
             for name, network in self.networks.items():
-                given[f"model.{name}"] = [network.model, network.layer]
-                given[f"forward.{name}"] = network.forward
+                given |= {f"model.{name}": [network.model, network.layer], f"forward.{name}": network.forward}
             given |= {f"source.{name}": source for name, source in self.sources.items()}
             given |= {f"upsampler.{rival.name}": rival for rival in self.rivals}
             given |= {f"metric.{metric.name}": _told(metric) for metric in self.metrics}
-            self._digests.update({name: _digest(one) for name, one in given.items()})
+            for name, one in given.items():
+                found = described(one)
+                self._digests[name] = digest(json.dumps(found, sort_keys=True).encode()) if is_known(found) else None
         return self._digests
 
     def identities(self, unit: Unit) -> Callable[[tuple[str, str, str]], tuple[str | None, dict[str, str | None]]]:
@@ -184,61 +183,43 @@ class _Work:
         self.failures: list[Failure] = []
 
     def done(self) -> Outcome:
-        sources = [name for name in self.grid.sources if any(key[0] == name for key in self.unit.todo)]
-        first = self._attempt(("", "", ""), self._opened, sources[0]) if sources else None
-        for name in sources if first is not None else ():
-            scene = first if name == sources[0] else self._attempt((name, "", ""), self._with_source, first, name)
+        first: Scene | None = None
+        for number, source in enumerate(dict.fromkeys(source for source, _, _ in self.unit.todo)):
+            if number == 0:
+                scene = first = self._attempt(("", "", ""), self._opened, source)
+            elif first is not None:
+                scene = self._attempt((source, "", ""), self._with_source, first, source)
             if scene is not None:
-                self._measure(scene, name)
+                self._measure(scene, source)
         return Outcome(tuple(self.rows), tuple(self.failures))
 
     def _opened(self, source: str) -> Scene:
         sample = self.unit.sample.open(self.network.loaded)
-        forward = self.network.passes(sample)
-        own = self.grid.sources[source]
-        if sample.coarse is None and sample.target is None and not isinstance(own, str):  # it has to be told
-            sample = replace(sample, target=_top_class(self.network.model, sample))
+        forward, own = self.network.passes(sample), self.grid.sources[source]
         return scene_of(sample, self.network.model, forward, source=own, layer=self.network.layer, seed=self.grid.seed)
 
-    def _with_source(self, scene: Scene, name: str) -> Scene:
-        found = mapped(self.grid.sources[name], self.network.model, scene.image, scene.target, self.network.layer)
-        return with_map(scene, found)
+    def _with_source(self, scene: Scene, source: str) -> Scene:
+        own, network = self.grid.sources[source], self.network
+        return with_map(scene, mapped(own, network.model, scene.image, scene.target, network.layer))
 
     def _measure(self, scene: Scene, source: str) -> None:
         todo = set(self.unit.todo)
         for rival in self.grid.rivals:
-            asked = [m for m in self.grid.metrics if (source, rival.name, m.name) in todo]
+            asked = [metric for metric in self.grid.metrics if (source, rival.name, metric.name) in todo]
             key = (source, rival.name, "")
             made = self._attempt(key, rival, scene) if asked else None
             case = None if made is None else self._attempt(key, scene.case, made.pixel_map)
             if made is None or case is None:
                 continue
             for metric in asked:
-                key = (source, rival.name, metric.name)
-                row = self._attempt(key, self._row, scene, rival, made, case, metric)
-                if row is not None:
-                    self.rows.append(replace(row, dataset=self.unit.dataset, model=self.unit.model, source=source))
-
-    def _row(self, scene: Scene, rival: Contender, made: Made, case: Case, metric: Metric) -> Row:
-        start, lent = time.perf_counter(), case.lent
-        # an outline that was cropped away leaves nothing to measure against
-        blank = metric.needs_truth and scene.truth is not None and not scene.truth.any()
-        if metric.name in SEED_METRICS:
-            found = self._between_seeds(scene, rival, made, case, metric.name)
-        else:
-            found = Measured(float("nan")) if blank else metric.measure(case)
-        taken = time.perf_counter() - start + case.lent - lent
-        return Row(
-            scene.name, scene.target, rival.name, metric.name, rounded(found.value), made.evaluations,
-            found.evaluations, made.seconds, taken,
-        )  # fmt: skip
-
-    def _between_seeds(self, scene: Scene, rival: Contender, made: Made, case: Case, name: str) -> Measured:
-        other = reseeded(rival)
-        if other is None:
-            return Measured(float("nan"))
-        again = case.of_map.once("other seed", lambda: other(scene))
-        return Measured(SEED_METRICS[name](made.pixel_map, again.pixel_map), again.evaluations)
+                start, lent = time.perf_counter(), case.lent
+                found = self._attempt((*key[:2], metric.name), _measured, scene, rival, made, case, metric)
+                taken = time.perf_counter() - start + case.lent - lent
+                if found is not None:
+                    self.rows.append(Row(
+                        scene.name, scene.target, rival.name, metric.name, rounded(found.value), made.evaluations,
+                        found.evaluations, made.seconds, taken, self.unit.dataset, self.unit.model, source,
+                    ))  # fmt: skip
 
     def _attempt(self, key: tuple[str, str, str], work: Callable[..., T], *given: Any) -> T | None:
         """What the work gives; a failure costs this and nothing else."""
@@ -253,11 +234,16 @@ class _Work:
             return None
 
 
-def _top_class(model: Model, sample: Sample) -> int:
-    aimed = engine(model).aim(torch.as_tensor(sample.image)).engine.target
-    if not isinstance(aimed, tuple):
-        raise TypeError(f"`target` must be a class index; got {type(aimed).__name__}.")
-    return aimed[0]
+def _measured(scene: Scene, rival: Contender, made: Made, case: Case, metric: Metric) -> Measured:
+    if metric.name in SEED_METRICS:
+        other = reseeded(rival)
+        if other is None:
+            return Measured(math.nan)
+        again = case.of_map.once("other seed", lambda: other(scene))
+        return Measured(SEED_METRICS[metric.name](made.pixel_map, again.pixel_map), again.evaluations)
+    if metric.needs_truth and scene.truth is not None and not scene.truth.any():
+        return Measured(math.nan)  # an outline that was cropped away leaves nothing to measure against
+    return metric.measure(case)
 
 
 def _told(metric: Metric) -> Any:
@@ -266,11 +252,6 @@ def _told(metric: Metric) -> Any:
         return metric.name if metric_named(metric.name) == metric else metric
     except ValueError:
         return metric
-
-
-def _digest(value: Any) -> str | None:
-    found = described(value)
-    return digest(json.dumps(found, sort_keys=True).encode()) if is_known(found) else None
 
 
 def _versions() -> dict[str, str]:
@@ -286,17 +267,13 @@ def _versions() -> dict[str, str]:
 def _refusal(store: Store, parts: Mapping[str, str | None]) -> str:
     """Which ingredient of a row is another one now; the picture, where all that the store knows is the same."""
     before = store.ingredients()
-    unseen = next((name for name, value in parts.items() if value is None), None)
-    if unseen is not None:
-        return (
-            f"`out` must hold rows that can be recognised; got {store.folder}, and nobody can see what its "
-            f"{_named(unseen)} is made of. Give its class a fingerprint() that says so."
-        )
+    unseen = [name for name, value in parts.items() if value is None]
     changed = [name for name, value in parts.items() if before.get(name, value) != value]
-    what = _named(changed[0] if changed else next(iter(parts)))
+    kind, _, own = (unseen or changed or list(parts))[0].partition(".")
+    what = f"{kind} {own!r}" if own else kind
+    if unseen:
+        return (
+            f"`out` must hold rows that can be recognised; got {store.folder}, and nobody can see what its {what} is "
+            "made of. Give its class a fingerprint() that says so."
+        )
     return f"`out` must hold rows made with the same settings; got {store.folder}, made with another {what}."
-
-
-def _named(ingredient: str) -> str:
-    kind, _, own = ingredient.partition(".")
-    return f"{kind} {own!r}" if own else kind

@@ -142,7 +142,7 @@ def _typed(
     """Options as a plan of one dataset and one model, which have no names."""
     from usu.bench import contenders
     from usu.bench.datasets import names_of, outlines, spread
-    from usu.bench.evaluate import asked_metrics, checked, network_of, source_named
+    from usu.bench.evaluate import asked_metrics, network_of, source_named
     from usu.bench.plan import Plan, short
     from usu.bench.sample import PictureFile
     from usu.bench.units import Grid
@@ -169,7 +169,7 @@ def _typed(
         tuple(asked_metrics(None if metrics is None else metrics.split(","))),
         seed,
     )
-    return Plan("usu evaluate", checked(grid))
+    return Plan("usu evaluate", grid)
 
 
 def _part(part: str) -> tuple[int, int]:
