@@ -40,22 +40,17 @@ def folder(path: str | Path, *, truth: str | Path | None = None, labels: str | P
     home = Path(path).expanduser()
     inner = home / "images" if (home / "images").is_dir() else home
     pictures = find(inner)
-    table = (
-        Path(labels)
-        if labels is not None
-        else next((d / "labels.csv" for d in (inner, home) if (d / "labels.csv").is_file()), None)
-    )
-    known = {} if table is None else _labelled(table)
-    drawn = (
-        {}
-        if truth is None or truth == "boxes"
-        else outlines(home / truth if (home / truth).is_dir() else Path(truth), [p.stem for p in pictures])
-    )
+    beside = [file for file in (inner / "labels.csv", home / "labels.csv") if file.is_file()]
+    tables = beside[:1] if labels is None else [Path(labels)]
+    known = _labelled(tables[0]) if tables else {}
+    drawn = {}
+    if truth is not None and truth != "boxes":
+        drawn = outlines(home / truth if (home / truth).is_dir() else Path(truth), [p.stem for p in pictures])
     found = []
     for one, name in zip(pictures, names_of(pictures), strict=True):
         target, box = known.get(one.name, (None, None))
         found.append(PictureFile(name, one, None, box if truth == "boxes" else drawn.get(one.stem), target))
-    if truth is not None and not any(one.has_truth for one in found):
+    if truth is not None and all(one.truth is None for one in found):
         wanted = f"an outline named like a picture, as {pictures[0].stem}.png" if truth != "boxes" else "boxes"
         raise ValueError(f"`truth` must hold {wanted}; got {truth}, where none is.")
     return found
@@ -66,14 +61,13 @@ def outlines(path: Path, stems: Sequence[str]) -> dict[str, Path]:
     if not path.is_dir():
         raise FileNotFoundError(f"`truth` must be a folder of outlines; got {path}, which is none. Check the path.")
     drawn = [file for file in sorted(path.iterdir()) if looks_like_picture(file)]
-    found = {file.stem: file for file in drawn}
-    for what, many in (("pictures", Counter(stems)), ("outlines", Counter(file.stem for file in drawn))):
-        twice = next((stem for stem in found if many[stem] > 1 and stem in stems), None)
-        if twice is not None:
-            raise ValueError(
-                f"`truth` must hold one outline per picture; got {many[twice]} {what} called {twice}. Rename them."
-            )
-    return found
+    for what, files in (("pictures", stems), ("outlines", [file.stem for file in drawn])):
+        for stem, times in Counter(files).items():
+            if times > 1 and stem in stems and any(file.stem == stem for file in drawn):
+                raise ValueError(
+                    f"`truth` must hold one outline per picture; got {times} {what} called {stem}. Rename them."
+                )
+    return {file.stem: file for file in drawn}
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
@@ -173,14 +167,8 @@ def cub(
             continue
         outline: Any = boxes.get(number)
         if truth == "masks":
-            outline = next(
-                (
-                    d / Path(file).with_suffix(".png")
-                    for d in (home / "segmentations", home.parent / "segmentations")
-                    if (d / Path(file).with_suffix(".png")).is_file()
-                ),
-                None,
-            )
+            drawn = Path("segmentations", file).with_suffix(".png")
+            outline = next((top / drawn for top in (home, home.parent) if (top / drawn).is_file()), None)
         found.append(PictureFile(Path(file).stem, home / "images" / file, None, outline, classes[number]))
     return found
 

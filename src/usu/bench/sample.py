@@ -33,11 +33,6 @@ class Sample:
     truth: Array | None = None
     coarse: Array | None = None
 
-    @property
-    def has_truth(self) -> bool:
-        """Is there an outline to measure against?"""
-        return self.truth is not None
-
     def open(self, loaded: Loaded | None = None) -> Sample:
         """Itself."""
         return self
@@ -98,27 +93,21 @@ class PictureFile:
     truth: Path | Span | Box | None = None
     target: int | None = None
 
-    @property
-    def has_truth(self) -> bool:
-        """Is there an outline to measure against?"""
-        return self.truth is not None
-
     def open(self, loaded: Loaded | None = None) -> Sample:
         """Read, resize and crop both."""
         picture = _read(self.path)
         image, geometry = self._loaded(loaded).prepare(picture.pixels)
-        outline = None if self.truth is None else self._outline(self.truth, picture.unit.shape[:2], geometry)
+        outline = None if self.truth is None else _outline(self.truth, picture.unit.shape[:2], geometry)
         return Sample(self.name, image, seen(picture.unit, geometry), self.target, outline)
 
     def digest(self, loaded: Loaded | None = None) -> str:
         """Of the files, how they are prepared, and the target; what cannot be read has no rows that depend on it."""
+        box = self.truth if isinstance(self.truth, Box) else None
+        outline = None if isinstance(self.truth, Box) else self.truth
         try:
-            files = [
-                b"" if one is None or isinstance(one, Box) else one.read_bytes() for one in (self.path, self.truth)
-            ]
+            files = [b"" if file is None else file.read_bytes() for file in (self.path, outline)]
         except OSError:
             return "unreadable"
-        box = self.truth if isinstance(self.truth, Box) else None
         return digest(*files, json.dumps(described([self._loaded(loaded).prepare, self.target, box])).encode())
 
     def _loaded(self, loaded: Loaded | None) -> Loaded:
@@ -130,13 +119,14 @@ class PictureFile:
             )
         return found
 
-    def _outline(self, truth: Path | Span | Box, size: tuple[int, ...], geometry: Geometry) -> NDArray:
-        drawn = truth.drawn(size) if isinstance(truth, Box) else _read(truth).unit
-        if drawn.shape[:2] != tuple(size):
-            got, wanted = (" x ".join(map(str, shape[:2])) for shape in (drawn.shape, size))
-            raise ValueError(f"`truth` must be as large as its picture ({wanted}); got {got} in {truth}.")
-        # a smooth resize and a threshold cuts the outline where it is, not at the nearest old pixel
-        return np.asarray(seen(drawn, geometry).mean(2) > 0.5)
+
+def _outline(truth: Path | Span | Box, size: tuple[int, ...], geometry: Geometry) -> NDArray:
+    drawn = truth.drawn(size) if isinstance(truth, Box) else _read(truth).unit
+    if drawn.shape[:2] != size:
+        got, wanted = (" x ".join(map(str, shape[:2])) for shape in (drawn.shape, size))
+        raise ValueError(f"`truth` must be as large as its picture ({wanted}); got {got} in {truth}.")
+    # a smooth resize and a threshold cuts the outline where it is, not at the nearest old pixel
+    return np.asarray(seen(drawn, geometry).mean(2) > 0.5)
 
 
 def _read(file: Path | Span) -> Picture:
@@ -146,7 +136,7 @@ def _read(file: Path | Span) -> Picture:
     if file.pixels is None:
         return decode(data)
     pixels = np.frombuffer(data, np.uint8).reshape(file.pixels).transpose(1, 2, 0).copy()
-    return Picture(file.path, pixels, (file.pixels[1], file.pixels[2]))
+    return Picture(file.path, pixels, file.pixels[1:])
 
 
 Openable: TypeAlias = Sample | PictureFile
@@ -154,16 +144,15 @@ Openable: TypeAlias = Sample | PictureFile
 
 def as_samples(pictures: Iterable[Any]) -> list[Openable]:
     """Pictures as given: samples, or tensors (C, H, W), which get numbers for names."""
-    samples: list[Openable] = []
     try:
         many = list(pictures)
     except TypeError:
         raise TypeError(f"`pictures` must be a list; got {type(pictures).__name__}.") from None
-    for number, one in enumerate(many):
-        sample = Sample(f"{number:05d}", one) if isinstance(one, (Tensor, np.ndarray)) else one
+    arrays = (Tensor, np.ndarray)
+    samples = [Sample(f"{n:05d}", one) if isinstance(one, arrays) else one for n, one in enumerate(many)]
+    for sample in samples:
         if not isinstance(sample, (Sample, PictureFile)):
             raise TypeError(f"`pictures` must hold usu.Sample or images C x H x W; got {type(sample).__name__}.")
-        samples.append(sample)
     if not samples:
         raise ValueError("`pictures` must hold at least one picture; got none.")
     name, count = Counter(sample.name for sample in samples).most_common(1)[0]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -44,21 +43,13 @@ class Remembered(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.inner = model  # a module shows its layers and keeps its mode
-        #: Seconds that were saved so far.
-        self.lent = 0.0
-        self._kept: dict[Any, tuple[Any, float]] = {}
+        self.memory = Memory()
 
     def forward(self, batch: Tensor) -> Any:
         """The model's own output."""
         content = batch.detach().cpu().movedim(1, -1).flatten().view(torch.uint8).numpy()
         key = (tuple(batch.shape), batch.dtype, blake2b(content.tobytes(), digest_size=16).digest())
-        if key in self._kept:
-            self.lent += self._kept[key][1]
-        else:
-            start = time.perf_counter()
-            output = self.inner(batch)
-            self._kept[key] = output, time.perf_counter() - start
-        return self._kept[key][0]
+        return self.memory.once(key, lambda: self.inner(batch))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +82,14 @@ class Scene:
     #: For gradients, and for all other passes.
     model: Model
     forward: Model
+    #: ``forward`` for scores, and answers that do not depend on the coarse map: what sources share.
+    scorer: Remembered
     #: Of everything random about this picture.
     seed: int
     #: Maps of finer layers from the pass that made the coarse map; none where nobody looked.
     heard: tuple[Tensor, ...] = ()
     memory: Memory = field(default_factory=Memory)
-    #: What sources share: answers that do not depend on the coarse map, and ``forward`` for scores.
     of_picture: Memory = field(default_factory=Memory)
-    scorer: Model | None = None
 
     def scored(self, settings: Settings, *, everywhere: bool = False) -> SceneScores:
         """Scores as the settings have them; contenders that differ in the operator alone share them.
@@ -109,28 +100,22 @@ class Scene:
         left = settings.limit
         if left is not None and settings.base == "layers":
             left -= self.finer_evaluations
-        choices = tuple(getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_THE_OPERATOR)
+        choices = tuple(value for name, value in vars(settings).items() if name not in _OF_THE_OPERATOR)
         # a posterior also depends on what the coarse map and the layers let expect; everywhere, that is nothing
         expects = (None if everywhere else settings.base, everywhere) if settings.fit == "posterior" else ()
         key = (*choices, left, local, bool(self.coarse.any()), *expects)
 
         def made() -> tuple[Scored, int, float]:
-            scorer = self.forward if self.scorer is None else self.scorer
-            asked = engine(
-                self.model if settings.scoring == "gradient" else scorer, self.target, link=settings.link, limit=left
-            )
+            model = self.model if settings.scoring == "gradient" else self.scorer
+            asked = engine(model, self.target, link=settings.link, limit=left)
             finer = [level[None] for level in self.finer()] if settings.base == "layers" else []
-            lent = getattr(scorer, "lent", 0.0)
-            scored = scores_of(self.given, asked, settings, finer=finer, everywhere=everywhere)
-            return scored, asked.meter.spent, getattr(scorer, "lent", 0.0) - lent
+            given = Input(torch.from_numpy(self.coarse), self.image, self.picture, self.target)
+            lent = self.scorer.memory.lent
+            scored = scores_of(given, asked, settings, finer=finer, everywhere=everywhere)
+            return scored, asked.meter.spent, self.scorer.memory.lent - lent
 
         scored, spent, lent = self.memory.once(key, made)
         return SceneScores(scored, spent, self.memory.seconds(key) + lent)
-
-    @property
-    def given(self) -> Input:
-        """What the pipeline is given."""
-        return Input(torch.from_numpy(self.coarse), self.image, self.picture, self.target)
 
     def finer(self) -> tuple[Tensor, ...]:
         """Maps of the model's finer layers, for whoever has them as base measure; empty where it has none."""
@@ -154,15 +139,12 @@ class Scene:
         """How long that took, for each of those who have them."""
         return self.of_picture.seconds(("finer", self.coarse.size))
 
-    def segments(self) -> NDArray:
-        """The picture's parts, for metrics that ask for them."""
-        return self.of_picture.once("parts", lambda: np.asarray(_SEGMENTER(self.picture, _PARTS)))
-
     def case(self, pixel_map: NDArray) -> Case:
         """A map of this picture, to be measured."""
+        segments = self.of_picture.once("parts", lambda: np.asarray(_SEGMENTER(self.picture, _PARTS)))
         return Case(
             pixel_map=pixel_map, image=self.image, model=self.forward, target=self.target, coarse=self.coarse,
-            truth=self.truth, segments=self.segments(), seed=self.seed, of_picture=self.of_picture,
+            truth=self.truth, segments=segments, seed=self.seed, of_picture=self.of_picture,
         )  # fmt: skip
 
 
@@ -191,9 +173,8 @@ def scene_of(
     truth = None if sample.truth is None else checked_truth(sample.truth, size, needed=False, like="its image").numpy()
     # a picture's random numbers do not depend on which pictures came before it
     dice = seeded(seed, sample.name).initial_seed() % 2**31
-    scorer = Remembered(forward)
     coarse = np.zeros((1, 1)) if own is None else own
-    scene = Scene(sample.name, image, picture, coarse, target, truth, model, forward, dice, scorer=scorer)
+    scene = Scene(sample.name, image, picture, coarse, target, truth, model, forward, Remembered(forward), dice)
     return scene if found is None else with_map(scene, found)
 
 

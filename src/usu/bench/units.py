@@ -112,7 +112,7 @@ class Grid:
         rivals = [rival.name for rival in self.rivals]
         for dataset, model, samples in self._pairs():
             for sample in samples[self.part[0] - 1 :: self.part[1]]:
-                metrics = [metric.name for metric in self.metrics if sample.has_truth or not metric.needs_truth]
+                metrics = [metric.name for metric in self.metrics if sample.truth is not None or not metric.needs_truth]
                 yield Unit(dataset, model, sample, tuple(product(self.sources, rivals, metrics)))
 
     def planned(self) -> dict[str, int]:

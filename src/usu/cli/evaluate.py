@@ -155,7 +155,7 @@ def _typed(
     drawn = {} if truth is None else outlines(truth, [path.stem for path in found])
     names = names_of(found)
     files = [PictureFile(name, path, None, drawn.get(path.stem)) for name, path in zip(names, found, strict=True)]
-    if truth is not None and not any(file.has_truth for file in files):
+    if truth is not None and all(file.truth is None for file in files):
         raise ValueError(
             f"`--truth` must hold a file named like a picture; got {truth}, where none is. {names[0]}.png would be one."
         )
