@@ -36,11 +36,11 @@ class Made:
 
 
 class Contender(Protocol):
-    """Anything that makes a map of a scene."""
+    """Anything that makes a map of a scene; its name is for tables."""
 
     @property
     def name(self) -> str:
-        """A short name for tables."""
+        """Different from all others'."""
 
     def __call__(self, scene: Scene) -> Made:
         """The map."""
@@ -91,28 +91,26 @@ class Guided:
         return Made(pixel_map, found.evaluations + spent, found.seconds + taken)
 
     def _coarse(self, scene: Scene) -> NDArray:
-        match self.coarse:
-            case "uniform":
-                return np.full_like(scene.coarse, scene.coarse.mean())
-            case "shuffled":
-                order = torch.randperm(scene.coarse.size, generator=seeded(scene.seed, "cells")).numpy()
-                return np.asarray(scene.coarse.ravel()[order].reshape(scene.coarse.shape))
+        if self.coarse == "uniform":
+            return np.full_like(scene.coarse, scene.coarse.mean())
+        if self.coarse == "shuffled":
+            order = torch.randperm(scene.coarse.size, generator=seeded(scene.seed, "cells")).numpy()
+            return np.asarray(scene.coarse.ravel()[order].reshape(scene.coarse.shape))
         return scene.coarse
 
     def _field(self, scene: Scene, found: SceneScores) -> NDArray:
-        segments, field = found.scored.segments[-1], found.field
-        count, dice = int(segments.max()) + 1, seeded(scene.seed, "scores")
-        match self.scores:
-            case "real":
-                return field
-            case "constant":
-                return np.full_like(field, 0.5)
-            case "random":
-                each = torch.rand(count, generator=dice, dtype=torch.float64).numpy()
-            case "permuted":
-                flat, unfiltered = segments.ravel(), found.scored.fields[-1][0].numpy().ravel()
-                means = np.bincount(flat, unfiltered) / np.maximum(np.bincount(flat), 1)
-                each = means[torch.randperm(count, generator=dice).numpy()]
+        if self.scores == "real":
+            return found.field
+        if self.scores == "constant":
+            return np.full_like(found.field, 0.5)
+        segments, dice = found.scored.segments[-1], seeded(scene.seed, "scores")
+        count = int(segments.max()) + 1
+        if self.scores == "random":
+            each = torch.rand(count, generator=dice, dtype=torch.float64).numpy()
+        else:
+            flat, unfiltered = segments.ravel(), found.scored.fields[-1][0].numpy().ravel()
+            means = np.bincount(flat, unfiltered) / np.maximum(np.bincount(flat), 1)
+            each = means[torch.randperm(count, generator=dice).numpy()]
         replaced = np.asarray(each[segments])
         if self.settings.edges == "picture":
             replaced = follow_picture(torch.from_numpy(replaced)[None], scene.picture)[0].numpy()
@@ -138,8 +136,6 @@ def _control(preset: str, coarse: Coarse = "real", scores: Scores = "real") -> G
     return Guided("-".join([preset, *replaced]), PRESETS[preset], coarse, scores)
 
 
-#: Kinds of scoring that spend more than one backward pass.
-_ASKING = ("sampled", "delete")
 _SCORES: tuple[Scores, ...] = ("constant", "permuted", "random")
 _COARSE: tuple[Coarse, ...] = ("uniform", "shuffled")
 _CELL, _SOFT, _PAPER = PRESETS["cell"], PRESETS["soft"], PRESETS["paper"]
@@ -202,8 +198,7 @@ def _given(one: Any) -> Contender:
         return Plain(one)
     if callable(one) and hasattr(one, "name"):
         return one  # type: ignore[no-any-return]
-    wanted = "names, upsamplers or pairs of a name and usu.Settings"
-    raise TypeError(f"`upsamplers` must be {wanted}; got {type(one).__name__}.")
+    raise TypeError(f"`upsamplers` must be names, upsamplers or (name, usu.Settings); got {type(one).__name__}.")
 
 
 def _named(name: str, evaluations: int, seed: int) -> list[Contender]:
@@ -229,7 +224,7 @@ def _named(name: str, evaluations: int, seed: int) -> list[Contender]:
 
 def _asks(contender: Contender) -> TypeGuard[Guided | ScoresAlone]:
     """Whether it makes evaluations beyond one backward pass."""
-    return isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring in _ASKING
+    return isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring in ("sampled", "delete")
 
 
 def _equal(contender: Contender, evaluations: int, seed: int) -> Contender:
@@ -241,6 +236,6 @@ def _equal(contender: Contender, evaluations: int, seed: int) -> Contender:
 
 def reseeded(contender: Contender) -> Contender | None:
     """The same with the next seed for its groups of segments; None for what draws none."""
-    if isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring == "sampled":
-        return replace(contender, settings=replace(contender.settings, seed=contender.settings.seed + 1))
-    return None
+    if not _asks(contender) or contender.settings.scoring != "sampled":
+        return None
+    return replace(contender, settings=replace(contender.settings, seed=contender.settings.seed + 1))

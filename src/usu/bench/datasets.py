@@ -61,13 +61,13 @@ def outlines(path: Path, stems: Sequence[str]) -> dict[str, Path]:
     if not path.is_dir():
         raise FileNotFoundError(f"`truth` must be a folder of outlines; got {path}, which is none. Check the path.")
     drawn = [file for file in sorted(path.iterdir()) if looks_like_picture(file)]
-    for what, files in (("pictures", stems), ("outlines", [file.stem for file in drawn])):
-        for stem, times in Counter(files).items():
-            if times > 1 and stem in stems and any(file.stem == stem for file in drawn):
-                raise ValueError(
-                    f"`truth` must hold one outline per picture; got {times} {what} called {stem}. Rename them."
-                )
-    return {file.stem: file for file in drawn}
+    found = {file.stem: file for file in drawn}
+    for what, names in (("pictures", stems), ("outlines", [file.stem for file in drawn])):
+        for stem, times in Counter(names).items():
+            if times > 1 and stem in stems and stem in found:
+                told = f"{times} {what} called {stem}"
+                raise ValueError(f"`truth` must hold one outline per picture; got {told}. Rename them.")
+    return found
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -1,7 +1,6 @@
 """Who computes the units: this process, several on this machine, or a Ray cluster. The same units, the same numbers.
 
-A worker answers one unit at a time in one thread. One that dies, or says nothing for too long, is replaced, and its
-unit is tried again; a unit that costs three workers is given up.
+A worker that dies, or says nothing for too long, is replaced; a unit that costs three workers is given up.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ class Local:
 
     Args:
         workers: how many.
-        patience: seconds after which a unit's worker is taken to hang; None waits for ever. One worker, which is this
-            process, cannot be ended.
+        patience: seconds after which a unit's worker is taken to hang; None waits for ever, as one worker always does.
     """
 
     workers: int = 1
@@ -177,8 +175,7 @@ class _Process:
         """What the unit gives; `WorkerError` where the worker is lost."""
         watch = threading.Timer(self.patience or threading.TIMEOUT_MAX, self.process.kill)
         watch.daemon = True
-        if self.patience is not None:
-            watch.start()
+        watch.start()
         try:
             self._send(_dumped(unit))
             outcome: Outcome = pickle.load(self.pipes[1])
@@ -228,12 +225,11 @@ class _Actor:
         from ray import exceptions
 
         try:
-            found: bytes = ray.get(self.actor.compute.remote(_dumped(unit)), timeout=self.patience)
+            outcome: Outcome = ray.get(self.actor.compute.remote(_dumped(unit)), timeout=self.patience)
         except exceptions.GetTimeoutError:
             raise WorkerError(f"a Ray worker said nothing for {self.patience} s.") from None
         except exceptions.RayError as error:
             raise WorkerError(f"a Ray worker was lost ({type(error).__name__}).") from error
-        outcome: Outcome = pickle.loads(found)
         return outcome
 
     def close(self) -> None:
@@ -248,5 +244,5 @@ class _Computer:
     def __init__(self, payload: bytes) -> None:
         self.grid: Grid = pickle.loads(payload)
 
-    def compute(self, unit: bytes) -> bytes:
-        return pickle.dumps(self.grid.compute(pickle.loads(unit)))
+    def compute(self, unit: bytes) -> Outcome:
+        return self.grid.compute(pickle.loads(unit))

@@ -55,8 +55,7 @@ def evaluate(
         model: an ``nn.Module``, for coarse maps and gradients; what `usu.models.load` returns; a `usu.bench.Network`;
             or several by their names.
         metrics: names (``"all"``: every one) or `Metric` values; None is `DEFAULT_METRICS`. Those against an outline
-            are left out for pictures that have none. ``"seed-iou"`` and ``"seed-correlation"`` compare every map with
-            that of the next seed.
+            are left out for pictures that have none.
         evaluations: what every upsampler may spend that asks the model; those given as `Settings` have their own, and
             their own seed.
         forward: the same model for all other passes, such as a faster ONNX export, or ``"auto"``, ``"onnx"``; None is
@@ -64,10 +63,9 @@ def evaluate(
         source: of the coarse maps: see `usu.explain`, or a function (model, image, target, layer) -> `CoarseMap`; or
             several. Segment scores are computed once for all of them.
         layer: where it looks.
-        seed: of everything random but the noise fill, which is always the same noise; the numbers do not depend on the
-            order or on what else is measured.
-        out: a folder where rows are kept, a picture and a model at a time. What is there already is not computed
-            again; rows of another model, picture, upsampler or metric of the same name are refused.
+        seed: of everything random but the noise fill; the numbers do not depend on order or on what else is measured.
+        out: a folder where rows are kept. What is there already is not computed again; rows of another model, picture,
+            upsampler or metric of the same name are refused.
         engine: ``"local"``, ``"ray"``, or `usu.bench.Local` and `usu.bench.Ray` with their settings.
         progress: called with the picture's name, the units done and in all.
 
@@ -108,19 +106,13 @@ def evaluate(
         if store is not None:
             rows = {row.key: row for group in store.groups() for row in store.rows(group)}
     wanted = [(u.dataset, u.model, u.sample.name, *key) for u in grid.units() for key in u.todo]
-    return Table(
-        tuple(rows[key] for key in wanted if key in rows), {failure.name: failure.sentence for failure in failures}
-    )
+    return Table(tuple(rows[key] for key in wanted if key in rows), {one.name: one.sentence for one in failures})
 
 
 def run(
     grid: Grid, store: Store | None, engine: Engine, progress: Told | None = None
 ) -> Iterator[tuple[Unit, Outcome]]:
-    """Compute what the store does not have yet; each outcome is in the store before the next one is looked at.
-
-    Guarantees:
-        Memory does not grow with the number of pictures: a unit is forgotten when it is in the store.
-    """
+    """Compute what the store does not have yet; each outcome is in the store, and forgotten, before the next one."""
     grid = replace(grid, networks={name: _settled(network, grid) for name, network in grid.networks.items()})
     total = done = 0
     for unit in grid.units():  # all that is there must be ours before anything is computed
@@ -159,8 +151,10 @@ def sources_of(source: Any) -> dict[str, str | Source]:
     """By their names; one alone has none."""
     if isinstance(source, Mapping):
         return dict(source)
-    if isinstance(source, str) or callable(source):
-        return {"": source_named(source) if isinstance(source, str) else source}
+    if callable(source):
+        return {"": source}
+    if isinstance(source, str):
+        return {"": source_named(source)}
     return {name: source_named(name) for name in source}
 
 
@@ -174,8 +168,7 @@ def source_named(name: str) -> str | Source:
     if colon and way.endswith(".py"):
         from usu.models.files import function_of
 
-        found: Source = function_of(name)
-        return found
+        return function_of(name)
     check.choice("source", name, SOURCES)
     return name
 

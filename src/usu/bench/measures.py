@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,24 +35,17 @@ def _of_two_seeds(case: Case) -> Measured:
 
 
 #: Of the map and the same with the next seed; NaN for upsamplers that draw nothing.
-SEED_METRICS: dict[str, Callable[[NDArray, NDArray], float]] = {
-    "seed-iou": _top_iou,
-    "seed-correlation": _correlation,
+SEED_METRICS: dict[str, Callable[[NDArray, NDArray], float]] = {"seed-iou": _top_iou, "seed-correlation": _correlation}
+#: Metrics of many steps with a number of them, and what they take: a grid of so many rows and columns, so many groups.
+_STEPPED: dict[str, Callable[[int], tuple[partial[Measured], int]]] = {
+    "irof": lambda steps: (partial(irof, segments=(steps, steps)), steps**2 + 1),
+    "pixel-flipping": lambda steps: (partial(pixel_flipping, steps=steps), steps),
+    "monotonicity": lambda steps: (partial(monotonicity_correlation, steps=steps), steps + 1),
 }
 
 
-def _stepped(case: Case, *, plain: str, steps: int) -> Measured:
-    metric, options = _STEPPED[plain]
-    dice = case.dice(metric.__name__)
-    return metric(case.pixel_map, case.image, case.model, case.target, generator=dice, **options(steps))
-
-
-#: Metrics of many steps, and how a number of them is said: a grid of so many rows and columns, so many groups.
-_STEPPED: dict[str, tuple[Callable[..., Measured], Callable[[int], dict[str, Any]]]] = {
-    "irof": (irof, lambda steps: {"segments": (steps, steps)}),
-    "pixel-flipping": (pixel_flipping, lambda steps: {"steps": steps}),
-    "monotonicity": (monotonicity_correlation, lambda steps: {"steps": steps}),
-}
+def _stepped(case: Case, metric: partial[Measured]) -> Measured:
+    return metric(case.pixel_map, case.image, case.model, case.target, generator=case.dice(metric.func.__name__))
 
 
 def metric_named(name: str) -> Metric:
@@ -69,6 +61,5 @@ def metric_named(name: str) -> Metric:
         return by_name(name)
     if plain not in _STEPPED or not steps.isdecimal() or int(steps) < 2:
         raise ValueError(f"`metrics` must have steps as in irof@7, one of {', '.join(_STEPPED)}; got {name!r}.")
-    count = int(steps)
-    spent = {"irof": count**2 + 1, "pixel-flipping": count}.get(plain, count + 1)
-    return replace(by_name(plain), name=name, evaluations=spent, measure=partial(_stepped, plain=plain, steps=count))
+    metric, evaluations = _STEPPED[plain](int(steps))
+    return replace(by_name(plain), name=name, evaluations=evaluations, measure=partial(_stepped, metric=metric))

@@ -54,8 +54,7 @@ class Failure:
     @property
     def name(self) -> str:
         """The names that are not empty."""
-        every = (self.dataset, self.model, self.picture, self.source, self.upsampler, self.metric)
-        return ", ".join(filter(None, every))
+        return ", ".join(filter(None, [getattr(self, kind) for kind in _KEY]))
 
 
 class Store:
@@ -118,7 +117,7 @@ class Store:
         return {found[:3]: found[3] for found in self.base.execute(asked, (dataset, model, picture))}
 
     def keep(self, rows: Iterable[tuple[Row, str]], failures: Iterable[Failure]) -> None:
-        """A unit: rows with their identities, and what failed. All of it is on disk when this returns, or nothing."""
+        """Rows with their identities, and what failed: all of a unit is on disk when this returns, or nothing."""
         values = [(*(getattr(row, name) for name in _ROW), identity) for row, identity in rows]
         told = [tuple(vars(failure).values()) for failure in failures]
         with self._transaction():

@@ -7,11 +7,12 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from platform import python_version_tuple
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -34,7 +35,6 @@ from usu.metrics.catalogue import Case, Metric
 from usu.metrics.passes import Measured
 from usu.models import Loaded
 
-T = TypeVar("T")
 #: Packages whose numbers are in the rows.
 _PACKAGES = ("usu-xai", "torch", "numpy", "scipy", "scikit-image", "pillow", "onnxruntime", "grad-cam")
 
@@ -145,7 +145,7 @@ class Grid:
         every = self.ingredients()
         picture = unit.sample.digest(self.networks[unit.model].loaded)
         names = ("seed", "versions", f"model.{unit.model}", f"forward.{unit.model}")
-        common = {f"picture.{unit.sample.name}": picture, **{n: every[n] for n in names}}
+        common = {f"picture.{unit.sample.name}": picture, **{name: every[name] for name in names}}
 
         def of(key: tuple[str, str, str]) -> tuple[str | None, dict[str, str | None]]:
             own = [f"{kind}.{name}" for kind, name in zip(("source", "upsampler", "metric"), key, strict=True)]
@@ -178,60 +178,59 @@ class _Work:
     """A unit on its way."""
 
     def __init__(self, grid: Grid, unit: Unit) -> None:
-        self.grid, self.unit, self.network = grid, unit, grid.networks[unit.model]
+        self.grid, self.unit = grid, unit
         self.rows: list[Row] = []
         self.failures: list[Failure] = []
 
     def done(self) -> Outcome:
-        first: Scene | None = None
-        for number, source in enumerate(dict.fromkeys(source for source, _, _ in self.unit.todo)):
-            if number == 0:
-                scene = first = self._attempt(("", "", ""), self._opened, source)
-            elif first is not None:
-                scene = self._attempt((source, "", ""), self._with_source, first, source)
-            if scene is not None:
+        scene: Scene | None = None
+        for source in dict.fromkeys(source for source, _, _ in self.unit.todo):
+            with self._attempt("" if scene is None else source):
+                scene = self._scene(source, scene)
                 self._measure(scene, source)
+            if scene is None:
+                break
         return Outcome(tuple(self.rows), tuple(self.failures))
 
-    def _opened(self, source: str) -> Scene:
-        sample = self.unit.sample.open(self.network.loaded)
-        forward, own = self.network.passes(sample), self.grid.sources[source]
-        return scene_of(sample, self.network.model, forward, source=own, layer=self.network.layer, seed=self.grid.seed)
-
-    def _with_source(self, scene: Scene, source: str) -> Scene:
-        own, network = self.grid.sources[source], self.network
-        return with_map(scene, mapped(own, network.model, scene.image, scene.target, network.layer))
+    def _scene(self, source: str, before: Scene | None) -> Scene:
+        """The picture, opened once, with the source's map."""
+        network, own = self.grid.networks[self.unit.model], self.grid.sources[source]
+        if before is not None:
+            return with_map(before, mapped(own, network.model, before.image, before.target, network.layer))
+        sample = self.unit.sample.open(network.loaded)
+        passes = network.passes(sample)
+        return scene_of(sample, network.model, passes, source=own, layer=network.layer, seed=self.grid.seed)
 
     def _measure(self, scene: Scene, source: str) -> None:
         todo = set(self.unit.todo)
         for rival in self.grid.rivals:
             asked = [metric for metric in self.grid.metrics if (source, rival.name, metric.name) in todo]
-            key = (source, rival.name, "")
-            made = self._attempt(key, rival, scene) if asked else None
-            case = None if made is None else self._attempt(key, scene.case, made.pixel_map)
-            if made is None or case is None:
+            if not asked:
                 continue
-            for metric in asked:
-                start, lent = time.perf_counter(), case.lent
-                found = self._attempt((*key[:2], metric.name), _measured, scene, rival, made, case, metric)
-                taken = time.perf_counter() - start + case.lent - lent
-                if found is not None:
-                    self.rows.append(Row(
-                        scene.name, scene.target, rival.name, metric.name, rounded(found.value), made.evaluations,
-                        found.evaluations, made.seconds, taken, self.unit.dataset, self.unit.model, source,
-                    ))  # fmt: skip
+            with self._attempt(source, rival.name):
+                made = rival(scene)
+                case = scene.case(made.pixel_map)
+                for metric in asked:
+                    with self._attempt(source, rival.name, metric.name):
+                        start, lent = time.perf_counter(), case.lent
+                        found = _measured(scene, rival, made, case, metric)
+                        taken = time.perf_counter() - start + case.lent - lent
+                        self.rows.append(Row(
+                            scene.name, scene.target, rival.name, metric.name, rounded(found.value), made.evaluations,
+                            found.evaluations, made.seconds, taken, self.unit.dataset, self.unit.model, source,
+                        ))  # fmt: skip
 
-    def _attempt(self, key: tuple[str, str, str], work: Callable[..., T], *given: Any) -> T | None:
-        """What the work gives; a failure costs this and nothing else."""
+    @contextmanager
+    def _attempt(self, source: str = "", upsampler: str = "", metric: str = "") -> Iterator[None]:
+        """A failure costs this and nothing else."""
         try:
-            return work(*given)
+            yield
         except Exception as error:
             text = " ".join(str(error).split())
             plain = isinstance(error, (UsuError, ValueError, TypeError, OSError, RuntimeError)) and text
             sentence = text if plain else f"{type(error).__name__}: {text}"
             unit = (self.unit.dataset, self.unit.model, self.unit.sample.name)
-            self.failures.append(Failure(*unit, *key, sentence, traceback.format_exc()))
-            return None
+            self.failures.append(Failure(*unit, source, upsampler, metric, sentence, traceback.format_exc()))
 
 
 def _measured(scene: Scene, rival: Contender, made: Made, case: Case, metric: Metric) -> Measured:
@@ -248,19 +247,17 @@ def _measured(scene: Scene, rival: Contender, made: Made, case: Case, metric: Me
 
 def _told(metric: Metric) -> Any:
     """A name says everything about one of ours."""
-    try:
-        return metric.name if metric_named(metric.name) == metric else metric
-    except ValueError:
-        return metric
+    with suppress(ValueError):
+        if metric_named(metric.name) == metric:
+            return metric.name
+    return metric
 
 
 def _versions() -> dict[str, str]:
     found = {"python": ".".join(python_version_tuple()[:2])}
     for name in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 
