@@ -15,12 +15,11 @@ from torch import nn
 from usu import _checks as check
 from usu.bench.contenders import contenders
 from usu.bench.engines import Engine, Local, Ray
-from usu.bench.measures import metric_named
 from usu.bench.sample import as_samples
 from usu.bench.scene import Source
 from usu.bench.store import Failure, Store
 from usu.bench.table import Row, Table
-from usu.bench.units import Grid, Network, Outcome, Unit
+from usu.bench.units import Grid, Network, Outcome, Unit, metric_named
 from usu.errors import UsuWarning
 from usu.forward import Model
 from usu.forward.engine import RUNTIMES, RuntimeName
