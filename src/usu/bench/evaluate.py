@@ -14,8 +14,8 @@ from torch import nn
 
 from usu import _checks as check
 from usu.bench.contenders import contenders
+from usu.bench.datasets import as_samples
 from usu.bench.engines import Engine, Local, Ray
-from usu.bench.sample import as_samples
 from usu.bench.scene import Source
 from usu.bench.store import Failure, Store
 from usu.bench.table import Row, Table

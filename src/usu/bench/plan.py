@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from usu.bench.contenders import contenders
-from usu.bench.datasets import KINDS, spread
+from usu.bench.datasets import KINDS, PictureFile, spread
 from usu.bench.evaluate import asked_metrics, source_named
-from usu.bench.sample import PictureFile
 from usu.bench.units import Grid, Network
 from usu.models import load
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from usu import _checks as check
 from usu._checks import as_numpy
-from usu.bench.sample import Sample
+from usu.bench.datasets import Sample
 from usu.forward import Model, engine
 from usu.inputs import Input, displayable
 from usu.metrics.catalogue import Case

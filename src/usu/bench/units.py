@@ -20,8 +20,7 @@ import torch
 
 from usu import _checks as check
 from usu.bench.contenders import Contender, Made, reseeded
-from usu.bench.datasets import spread
-from usu.bench.sample import Openable, Sample
+from usu.bench.datasets import Openable, Sample, spread
 from usu.bench.scene import Scene, Source, mapped, scene_of, with_map
 from usu.bench.store import Failure, Store
 from usu.bench.table import Row, rounded

@@ -141,10 +141,9 @@ def _typed(
 ) -> Plan:  # fmt: skip
     """Options as a plan of one dataset and one model, which have no names."""
     from usu.bench import contenders
-    from usu.bench.datasets import names_of, outlines, spread
+    from usu.bench.datasets import PictureFile, names_of, outlines, spread
     from usu.bench.evaluate import asked_metrics, network_of, source_named
     from usu.bench.plan import Plan, short
-    from usu.bench.sample import PictureFile
     from usu.bench.units import Grid
     from usu.models import load
     from usu.models.files import onnx_model
