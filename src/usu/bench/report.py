@@ -90,9 +90,9 @@ def grouped(tables: Mapping[tuple[str, str, str], Table], against: str, *, resam
 def _asked(table: Table, against: str) -> dict[str, tuple[Any, Mapping[str, Any]]]:
     """What is compared: metrics that two upsamplers or more have, the reference among them."""
     found: dict[str, tuple[Any, Mapping[str, Any]]] = {}
-    for metric in table.metrics:
+    for metric in (metric for metric in table.metrics if metric not in SEED_METRICS):
         values = {name: one for name, one in table.values(metric).items() if not np.isnan(one).all()}
-        if against in values and len(values) > 1 and metric not in SEED_METRICS:
+        if against in values and len(values) > 1:
             found[metric] = (metric_better(metric), values)
     return found
 
@@ -132,7 +132,7 @@ def drawn(home: Path, name: str, heading: str, blocks: Sequence[Block]) -> list[
 def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Sequence[str]) -> Iterator[Block]:
     """The whole report, what matters first."""
     compared = [group for group in groups if group.comparisons]
-    different = list({group.signature: group for group in reversed(groups)}.values())[::-1]
+    different = [same[0] for same in _by("signature", groups).values()]
     yield Heading(2, "In one line each")
     if compared:
         against = compared[0].comparisons[0].against
@@ -145,7 +145,7 @@ def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Seque
             told = "; ".join(f"{metric} {text}" for metric, text in _counts(different, name).items())
             spent = np.mean([row.evaluations for row in _rows(different, name)])
             yield Text(f"**{name}**: {told or 'not measured on what decides'}; {spent:.0f} evaluations.", item=True)
-        if len(_models(groups)) > 1:
+        if len(_by("model", groups)) > 1:
             yield Sheet("The same by network", *by_network(different, names))
     else:
         yield Text("Nothing was compared: the reference is not among the upsamplers, or the only one.")
@@ -168,11 +168,11 @@ def blocks_of(groups: Sequence[Group], facts: Mapping[str, str], failures: Seque
             yield Sheet(title(comparison), heads, body, folded=True)
 
 
-def _models(groups: Iterable[Group]) -> dict[str, list[Group]]:
-    """The groups of each model."""
-    found: dict[str, list[Group]] = {}
+def _by(kind: str, groups: Iterable[Group]) -> dict[Any, list[Group]]:
+    """Those that have the same model, or the same signature."""
+    found: dict[Any, list[Group]] = {}
     for group in groups:
-        found.setdefault(group.model, []).append(group)
+        found.setdefault(getattr(group, kind), []).append(group)
     return found
 
 
@@ -188,7 +188,7 @@ def by_network(groups: Sequence[Group], names: Sequence[str]) -> tuple[list[str]
     """Heads and rows: an upsampler and a network each, with what `_counts` says of the metrics that decide."""
     found = []
     for name in names:
-        for model, own in _models(groups).items():
+        for model, own in _by("model", groups).items():
             told = _counts(own, name)
             found.append([name, model, *(told.get(metric, "-") for metric in FAITHFUL)])
     return ["upsampler", "network", *FAITHFUL], found
@@ -198,8 +198,8 @@ def _counts(groups: Sequence[Group], name: str) -> dict[str, str]:
     """Metric that decides -> how often better and worse, and the median effect."""
     told = {}
     for metric in FAITHFUL:
-        rows = [c[name] for g in groups if (c := g.comparison(metric)) is not None and name in g.table.upsamplers]
-        rows = [row for row in rows if row.measured]
+        own = [group.comparison(metric) for group in groups if name in group.table.upsamplers]
+        rows = [one[name] for one in own if one is not None and one[name].measured]
         if rows:
             better, worse = (sum(row.verdict == word for row in rows) for word in ("better", "worse"))
             middle = float(np.median([row.paired_d.estimate for row in rows]))
@@ -209,10 +209,7 @@ def _counts(groups: Sequence[Group], name: str) -> dict[str, str]:
 
 def twins(groups: Sequence[Group]) -> Iterator[Block]:
     """Sources that cannot be told apart, which count once above."""
-    alike: dict[tuple[object, ...], list[Group]] = {}
-    for group in groups:
-        alike.setdefault(group.signature, []).append(group)
-    for same in alike.values():
+    for same in _by("signature", groups).values():
         if len(same) > 1:
             names = ", ".join(group.source for group in same)
             yield Text(f"On {same[0].dataset or 'these pictures'}, {same[0].model}, these give the same maps: {names}.")
@@ -236,7 +233,7 @@ def _frontiers(groups: Sequence[Group]) -> Iterator[Block]:
         "Every upsampler at its number of model evaluations, which are counted as if nothing had been shared. The line "
         "joins those that nothing cheaper beats."
     )
-    for model, own in _models(groups).items():
+    for model, own in _by("model", groups).items():
         metric = next((m for m in FAITHFUL if any(m in group.table.metrics for group in own)), None)
         if metric is None:
             continue
@@ -257,7 +254,7 @@ def _measured(groups: Sequence[Group]) -> Iterator[Block]:
     yield Text("Mean (n pictures); + and - mark a difference from the reference at 5 % after Bonferroni.")
     for metric in dict.fromkeys(metric for group in groups for metric in group.table.metrics):
         yield Heading(3, f"{metric} ({metric_better(metric)} is better)")
-        for model, own in _models(group for group in groups if metric in group.table.metrics).items():
+        for model, own in _by("model", [group for group in groups if metric in group.table.metrics]).items():
             names = _upsamplers(own)
             heads = ["dataset", "source", *names]
             body = [[g.dataset, g.source, *(g.cell(metric, name) for name in names)] for g in own]
@@ -291,7 +288,7 @@ def _papers(groups: Sequence[Group]) -> Iterator[Block]:
             lines = [one for one in printed if one["table"] == "cross-method" and one["dataset"] == dataset]
             caption = f"paper: raw infidelity, {label}, mean of VGG16, ResNet50 and ViT-B-16"
             yield printed_table(caption, lines, "source")
-            for same in _models(own).values():
+            for same in _by("model", own).values():
                 yield _ours(same, "infidelity-raw", "source")
         elif own:
             for metric in PAPERS:
@@ -311,8 +308,9 @@ def printed_table(caption: str, lines: Sequence[Mapping[str, str]], down: str) -
 
 
 def _ours(groups: Sequence[Group], metric: str, down: str) -> Sheet:
-    names = [n for n in groups[0].table.upsamplers if n in (*_CALLED, "nearest", "bilinear", "bicubic", "lanczos3")]
-    names += [n for n in groups[0].table.upsamplers if n in ("cell", "soft", "fast")]
+    known = groups[0].table.upsamplers
+    names = [name for name in known if name in (*_CALLED, "nearest", "bilinear", "bicubic", "lanczos3")]
+    names += [name for name in known if name in ("cell", "soft", "fast")]
     heads = [down, *(f"{name} ({_CALLED[name]})" if name in _CALLED else name for name in names)]
     body = [[getattr(group, down) or "-", *(group.cell(metric, name) for name in names)] for group in groups]
     where = f"{groups[0].dataset}, {groups[0].model}" if down == "source" else groups[0].dataset
@@ -322,9 +320,11 @@ def _ours(groups: Sequence[Group], metric: str, down: str) -> Sheet:
 def _costs(groups: Sequence[Group]) -> Sheet:
     seeds = [name for name in SEED_METRICS if any(name in group.table.metrics for group in groups)]
     body = []
-    for model, own in _models(groups).items():
-        for name in (name for name in _upsamplers(groups) if name in _upsamplers(own)):
+    for model, own in _by("model", groups).items():
+        for name in _upsamplers(groups):
             rows = _rows(own, name)
+            if not rows:
+                continue
             seconds = [row.seconds for row in rows if not np.isnan(row.seconds)]
             line = [model, name, f"{np.mean([row.evaluations for row in rows]):.0f}"]
             line.append(f"{np.median(seconds):.2f}" if seconds else "-")
@@ -338,13 +338,13 @@ def _costs(groups: Sequence[Group]) -> Sheet:
 
 def status(store: Store) -> list[str]:
     """How far a run is: a line for every dataset and model, and what failed."""
-    facts, lines = store.ingredients(), []
     asked = "SELECT dataset, model, count(DISTINCT picture) FROM rows GROUP BY dataset, model"
     count: dict[tuple[str, ...], int] = {found[:2]: found[2] for found in store.base.execute(asked)}
+    facts, failures = store.ingredients(), store.failures()
     planned = {tuple(n.split(".", 2)[1:]): int(v) for n, v in facts.items() if n.startswith("planned.")}
+    lines = []
     for pair in dict.fromkeys([*planned, *count]):
-        name = ", ".join(filter(None, pair)) or "all pictures"
-        lines.append(f"{name}: {count.get(pair, 0)} of {planned.get(pair, count.get(pair, 0))} pictures")
-    failures = store.failures()
-    lines += [f"{store.count()} rows, {len(failures)} failures"]
+        name, done = ", ".join(filter(None, pair)) or "all pictures", count.get(pair, 0)
+        lines.append(f"{name}: {done} of {planned.get(pair, done)} pictures")
+    lines.append(f"{store.count()} rows, {len(failures)} failures")
     return lines + [f"{one.name}: {one.sentence}" for one in failures[:5]]

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu._checks import as_numpy
 from usu.bench.datasets import Sample
 from usu.forward import Model, engine
 from usu.inputs import Input, displayable
@@ -151,11 +150,11 @@ class Scene:
 def scene_of(
     sample: Sample, model: Model, forward: Model, *, source: str | Source, layer: str | None, seed: int
 ) -> Scene:
-    """A picture's coarse map from the source (or its own), for its target or the model's top class."""
+    """A picture with its own coarse map or the source's, for its target or the model's top class."""
     image = check.as_tensor("image", sample.image)
     if image.ndim != 3:
         raise ValueError(f"`image` must be one picture, C x H x W; got {check.shape(image)}.")
-    own = None if sample.coarse is None else as_numpy(sample.coarse).astype(np.float64)
+    own = None if sample.coarse is None else check.as_numpy(sample.coarse).astype(np.float64)
     if own is not None and own.ndim != 2:
         raise ValueError(f"`coarse` must be one map, h x w; got {own.ndim} dimensions.")
     target = sample.target
@@ -168,9 +167,10 @@ def scene_of(
         target = _top_class(forward, image)
     if not isinstance(target, int):
         raise TypeError(f"`target` must be a class index or None; got {type(target).__name__}.")
-    picture = as_numpy(displayable(image)) if sample.picture is None else as_numpy(sample.picture)
-    size = tuple(image.shape[-2:])
-    truth = None if sample.truth is None else checked_truth(sample.truth, size, needed=False, like="its image").numpy()
+    picture = check.as_numpy(displayable(image) if sample.picture is None else sample.picture)
+    size, truth = tuple(image.shape[-2:]), None
+    if sample.truth is not None:
+        truth = checked_truth(sample.truth, size, needed=False, like="its image").numpy()
     # a picture's random numbers do not depend on which pictures came before it
     dice = seeded(seed, sample.name).initial_seed() % 2**31
     coarse = np.zeros((1, 1)) if own is None else own
@@ -187,7 +187,7 @@ def _top_class(model: Model, image: Tensor) -> int:
 
 def with_map(scene: Scene, found: CoarseMap) -> Scene:
     """The same picture and target with another source's map; what does not depend on that is shared."""
-    coarse = as_numpy(found.values[0]).astype(np.float64)
+    coarse = check.as_numpy(found.values[0]).astype(np.float64)
     heard = tuple(level[0].cpu().double() for level in found.finer)
     return replace(scene, coarse=coarse, heard=heard, memory=Memory())
 

@@ -1,7 +1,6 @@
-"""Rows on disk: one SQLite file, one transaction a unit, a checksum on every row.
+"""Rows on disk: one SQLite file, one transaction a unit, a checksum on every row, and what it is an answer to.
 
-A row also says what it is an answer to: a digest of everything it depends on. Rows of another question are refused;
-rows that do not match their checksum are dropped, and their unit is computed anew.
+Rows that do not match their checksum are dropped, and their unit is computed anew.
 """
 
 from __future__ import annotations
@@ -160,15 +159,15 @@ class Store:
             found += [text for (text,) in self.base.execute("PRAGMA quick_check(5)") if text != "ok"]
         except sqlite3.DatabaseError as error:
             found.append(f"{FILE} cannot be read: {error}.")
-        for table in _TABLES:
-            last: Any = None
+        for table, keys in _KEYS.items():
+            last: tuple[Any, ...] = ()
             try:
                 for values in self.base.execute(f"SELECT * FROM {table}"):
-                    key = values[: len(_KEYS[table])]
+                    key = values[: len(keys)]
                     name = f"{', '.join(str(one) for one in key if one != '')} ({table})"
                     if values[-1] != _checksum(values[:-1]):
                         found.append(f"{name}: it does not match its checksum.")
-                    elif last is not None and not last < key:
+                    elif not last < key:
                         found.append(f"{name}: it is out of order.")
                     else:
                         last = key

@@ -48,8 +48,7 @@ class Network:
 
     Args:
         model: an ``nn.Module``, for coarse maps and gradients; or a callable where maps come from elsewhere.
-        forward: the same model for all other passes, or a runtime's name (see `usu.forward.runtime`); None is
-            ``model``.
+        forward: the same for all other passes, or a runtime's name (see `usu.forward.runtime`); None is ``model``.
         layer: where sources look.
         loaded: how picture files are prepared.
         datasets: names of those it is asked about; None is all.
@@ -65,9 +64,11 @@ class Network:
 
     def passes(self, sample: Sample) -> Model:
         """Who is asked for scores and by metrics; an ONNX session in one thread, as everything in a unit."""
-        found: Model = self.model if self.forward is None or isinstance(self.forward, str) else self.forward
+        found: Model
         if isinstance(self.forward, str):
             found = runtime(self.model, torch.as_tensor(sample.image), self.forward).model
+        else:
+            found = self.model if self.forward is None else self.forward
         return replace(found, workers=1) if isinstance(found, OnnxModel) else found
 
 
