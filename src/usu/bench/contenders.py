@@ -138,8 +138,7 @@ def _control(preset: str, coarse: Coarse = "real", scores: Scores = "real") -> G
 
 _SCORES: tuple[Scores, ...] = ("constant", "permuted", "random")
 _COARSE: tuple[Coarse, ...] = ("uniform", "shuffled")
-_CELL, _SOFT, _PAPER = PRESETS["cell"], PRESETS["soft"], PRESETS["paper"]
-_AREA = SoftIWMR(prior="area")
+_CELL, _SOFT, _PAPER, _AREA = PRESETS["cell"], PRESETS["soft"], PRESETS["paper"], SoftIWMR(prior="area")
 #: Kernels, filters and their mass-corrected forms.
 PLAIN: tuple[Plain, ...] = tuple(Plain(u) for u in BUILT_IN if not u.needs_scores)
 GUIDED: tuple[Guided, ...] = tuple(Guided(name, settings) for name, settings in PRESETS.items())

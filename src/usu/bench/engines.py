@@ -76,17 +76,16 @@ class Ray:
             raise MissingExtraError("ray", "ray", "The engine ray") from None
         payload, ours = packed(grid), not ray.is_initialized()
         if ours:
-            alone: dict[str, Any] = (
-                {"include_dashboard": False, "num_cpus": self.workers} if self.address is None else {}
-            )
+            alone: dict[str, Any] = {"include_dashboard": False, "num_cpus": self.workers}
+            own = alone if self.address is None else {}
             try:
-                ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, **alone)
+                ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, **own)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise ConnectionError(f"`address` must be a Ray cluster; got {self.address!r} ({error}).") from error
         try:
             shared = ray.put(payload)  # to every node once, and from there to its workers
             workers = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))  # type: ignore[no-untyped-call]
-            yield from _shared(units, lambda: _Actor(shared, self.patience), workers)
+            yield from _shared(units, lambda: _Actor(ray, shared, self.patience), workers)
         finally:
             if ours:
                 ray.shutdown()
@@ -213,29 +212,22 @@ def serve() -> None:
 class _Actor:
     """A worker of a Ray cluster, wherever there is room for it."""
 
-    def __init__(self, payload: Any, patience: float | None) -> None:
-        import ray
-
-        self.patience = patience
-        self.actor: Any = ray.remote(num_cpus=1)(_Computer).remote(payload)
+    def __init__(self, ray: Any, payload: Any, patience: float | None) -> None:
+        self.ray, self.patience = ray, patience
+        self.actor = ray.remote(num_cpus=1)(_Computer).remote(payload)
 
     def ask(self, unit: Unit) -> Outcome:
         """As of `_Process`."""
-        import ray
-        from ray import exceptions
-
         try:
-            outcome: Outcome = ray.get(self.actor.compute.remote(_dumped(unit)), timeout=self.patience)
-        except exceptions.GetTimeoutError:
+            outcome: Outcome = self.ray.get(self.actor.compute.remote(_dumped(unit)), timeout=self.patience)
+        except self.ray.exceptions.GetTimeoutError:
             raise WorkerError(f"a Ray worker said nothing for {self.patience} s.") from None
-        except exceptions.RayError as error:
+        except self.ray.exceptions.RayError as error:
             raise WorkerError(f"a Ray worker was lost ({type(error).__name__}).") from error
         return outcome
 
     def close(self) -> None:
-        import ray
-
-        ray.kill(self.actor)
+        self.ray.kill(self.actor)
 
 
 class _Computer:

@@ -179,11 +179,6 @@ def _pandas() -> Any:
     return pandas
 
 
-def rounded(value: float) -> float:
-    """Nine digits, so that the last bit of a sum cannot make two tables differ."""
-    return float(format(value, ".9g"))
-
-
 def cell_text(value: object) -> object:
     """As it stands in a CSV: nothing for NaN; an apostrophe before a name that a spreadsheet would take for a formula.
 

@@ -23,7 +23,7 @@ from usu.bench.contenders import Contender, Made, reseeded
 from usu.bench.datasets import Openable, Sample, spread
 from usu.bench.scene import Scene, Source, mapped, scene_of, with_map
 from usu.bench.store import Failure, Store
-from usu.bench.table import Row, rounded
+from usu.bench.table import Row
 from usu.errors import UsuError
 from usu.forward import Model
 from usu.forward.calls import one_thread
@@ -219,8 +219,9 @@ class _Work:
                         start, lent = time.perf_counter(), case.lent
                         found = _measured(scene, rival, made, case, metric)
                         taken = time.perf_counter() - start + case.lent - lent
+                        value = float(f"{found.value:.9g}")  # the last bit of a sum cannot make two tables differ
                         self.rows.append(Row(
-                            scene.name, scene.target, rival.name, metric.name, rounded(found.value), made.evaluations,
+                            scene.name, scene.target, rival.name, metric.name, value, made.evaluations,
                             found.evaluations, made.seconds, taken, self.unit.dataset, self.unit.model, source,
                         ))  # fmt: skip
 
