@@ -12,8 +12,7 @@ from experiments.benchmark.__main__ import read
 from experiments.benchmark.told import different, models, verdicts
 from experiments.pages import filled, markdown, prose
 
-from usu.bench.groups import grouped
-from usu.bench.report import FAITHFUL
+from usu.bench.report import FAITHFUL, grouped
 
 #: The name among the rows of evidence; evaluations; whether every cell keeps its mass.
 METHODS = (

@@ -22,8 +22,7 @@ from experiments.benchmark.whole import whole
 from experiments.pages import filled, markdown, prose
 
 from usu.bench import Row, Store, Table
-from usu.bench.groups import grouped
-from usu.bench.report import FAITHFUL, blocks_of, by_network, drawn, paper, printed_table, twins
+from usu.bench.report import FAITHFUL, blocks_of, by_network, drawn, grouped, paper, printed_table, twins
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS, PAGES = DOCS / "results" / "benchmark", (DOCS / "benchmark.md", DOCS / "appendix" / "benchmark.md")

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from experiments.pages import markdown, prose
 
-from usu.bench.groups import Group
-from usu.bench.report import FAITHFUL, paper
+from usu.bench.report import FAITHFUL, Group, paper
 
 Groups = list[Group]
 SHORT = {"half-deletion": "half", "insertion-deletion": "ins-del", "infidelity": "infid"}

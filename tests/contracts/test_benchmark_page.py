@@ -10,7 +10,7 @@ import pytest
 from experiments.benchmark.__main__ import PAGES, RESULTS, parts, placed, read
 from experiments.benchmark.told import answer, controls
 
-from usu.bench.groups import Group, grouped
+from usu.bench.report import Group, grouped
 
 
 @cache

@@ -19,8 +19,7 @@ from experiments.stability.sentences import AIMED_IOU, AIMED_KEPT, FULL
 from experiments.stability.tables import LEVEL, PAID, against
 
 from tests.contracts.source import ROOT
-from usu.bench.groups import Group, grouped
-from usu.bench.report import FAITHFUL
+from usu.bench.report import FAITHFUL, Group, grouped
 
 RESULTS = ROOT / "docs" / "results"
 EMBEDDED = NETWORKS["embedded"][1]

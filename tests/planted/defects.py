@@ -294,7 +294,7 @@ DEFECTS: tuple[Defect, ...] = (
         ("pass of the finer layers not counted", "found.evaluations + spent", "found.evaluations"),
     ),
     *_in("bench", "bench/scene.py", ("one evaluation too many", "left -= self.finer_evaluations", "left -= 0")),
-    *_in("bench", "bench/datasets.py", ("classes from one", "int(rest[0]) - 1", "int(rest[0])")),
+    *_in("bench", "bench/datasets.py", ("classes from one", "int(classes[number][0]) - 1", "int(classes[number][0])")),
     *_in(
         "models", "models/pictures.py",
         ("rows and columns swapped", "box = (top * rows, left * columns,", "box = (left * rows, top * columns,"),

@@ -1,15 +1,12 @@
-"""What is compared: plain upsamplers, presets, and the controls that take exactly one ingredient away.
-
-A contender makes a map of a `Scene` and says what it cost. Every control is a preset with its coarse map or its scores
-replaced, so that a gain can be traced to what caused it.
-"""
+"""What is compared: plain upsamplers, presets, and the controls: presets with one ingredient replaced."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from itertools import product, starmap
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
@@ -38,11 +35,11 @@ class Made:
 
 
 class Contender(Protocol):
-    """Anything that makes a map of a scene."""
+    """Anything that makes a map of a scene; its name is for tables."""
 
     @property
     def name(self) -> str:
-        """A short name for tables."""
+        """Different from all others'."""
 
     def __call__(self, scene: Scene) -> Made:
         """The map."""
@@ -93,28 +90,26 @@ class Guided:
         return Made(pixel_map, found.evaluations + spent, found.seconds + taken)
 
     def _coarse(self, scene: Scene) -> NDArray:
-        match self.coarse:
-            case "uniform":
-                return np.full_like(scene.coarse, scene.coarse.mean())
-            case "shuffled":
-                order = torch.randperm(scene.coarse.size, generator=seeded(scene.seed, "cells")).numpy()
-                return np.asarray(scene.coarse.ravel()[order].reshape(scene.coarse.shape))
+        if self.coarse == "uniform":
+            return np.full_like(scene.coarse, scene.coarse.mean())
+        if self.coarse == "shuffled":
+            order = torch.randperm(scene.coarse.size, generator=seeded(scene.seed, "cells")).numpy()
+            return np.asarray(scene.coarse.ravel()[order].reshape(scene.coarse.shape))
         return scene.coarse
 
     def _field(self, scene: Scene, found: SceneScores) -> NDArray:
-        segments, field = found.scored.segments[-1], found.field
-        count, dice = int(segments.max()) + 1, seeded(scene.seed, "scores")
-        match self.scores:
-            case "real":
-                return field
-            case "constant":
-                return np.full_like(field, 0.5)
-            case "random":
-                each = torch.rand(count, generator=dice, dtype=torch.float64).numpy()
-            case "permuted":
-                flat, unfiltered = segments.ravel(), found.scored.fields[-1][0].numpy().ravel()
-                means = np.bincount(flat, unfiltered) / np.maximum(np.bincount(flat), 1)
-                each = means[torch.randperm(count, generator=dice).numpy()]
+        if self.scores == "real":
+            return found.field
+        if self.scores == "constant":
+            return np.full_like(found.field, 0.5)
+        segments, dice = found.scored.segments[-1], seeded(scene.seed, "scores")
+        count = int(segments.max()) + 1
+        if self.scores == "random":
+            each = torch.rand(count, generator=dice, dtype=torch.float64).numpy()
+        else:
+            flat, unfiltered = segments.ravel(), found.scored.fields[-1][0].numpy().ravel()
+            means = np.bincount(flat, unfiltered) / np.maximum(np.bincount(flat), 1)
+            each = means[torch.randperm(count, generator=dice).numpy()]
         replaced = np.asarray(each[segments])
         if self.settings.edges == "picture":
             replaced = follow_picture(torch.from_numpy(replaced)[None], scene.picture)[0].numpy()
@@ -135,41 +130,32 @@ class ScoresAlone:
         return Made(found.field, found.evaluations, found.seconds)
 
 
-#: Kinds of scoring that spend more than one backward pass.
-_ASKING = ("sampled", "delete")
+def _control(preset: str, coarse: Coarse = "real", scores: Scores = "real") -> Guided:
+    replaced = [f"{kind}-{what}" for kind, what in ((coarse, "coarse"), (scores, "scores")) if kind != "real"]
+    return Guided("-".join([preset, *replaced]), PRESETS[preset], coarse, scores)
+
+
 _SCORES: tuple[Scores, ...] = ("constant", "permuted", "random")
 _COARSE: tuple[Coarse, ...] = ("uniform", "shuffled")
-
-
-def _controls() -> tuple[Contender, ...]:
-    cell, soft, paper = PRESETS["cell"], PRESETS["soft"], PRESETS["paper"]
-    area = replace(cell, budget=SoftIWMR(prior="area"), base=None, max_gain=None, temperature=0.1)
-    made: list[Contender] = [
-        Guided("paper-iwmr", replace(paper, budget=SoftIWMR(prior="area"))),
-        Guided("paper-hybrid", replace(paper, budget=Hybrid(0.5))),
-        Guided("area-iwmr", area),
-        ScoresAlone("scores-alone", soft),
-        ScoresAlone("kernel-shap", replace(soft, fit="kernel_shap", scale="range", evaluations=soft.ceiling)),
-    ]
-    for name, settings in (("cell", cell), ("soft", soft)):
-        made += [Guided(f"{name}-{scores}-scores", settings, scores=scores) for scores in _SCORES]
-        made += [Guided(f"{name}-{coarse}-coarse", settings, coarse=coarse) for coarse in _COARSE]
-    return tuple(made)
-
-
+_CELL, _SOFT, _PAPER, _AREA = PRESETS["cell"], PRESETS["soft"], PRESETS["paper"], SoftIWMR(prior="area")
 #: Kernels, filters and their mass-corrected forms.
-PLAIN: tuple[Contender, ...] = tuple(Plain(u) for u in BUILT_IN if not u.needs_scores)
-GUIDED: tuple[Contender, ...] = tuple(Guided(name, settings) for name, settings in PRESETS.items())
+PLAIN: tuple[Plain, ...] = tuple(Plain(u) for u in BUILT_IN if not u.needs_scores)
+GUIDED: tuple[Guided, ...] = tuple(Guided(name, settings) for name, settings in PRESETS.items())
 #: The protocol's: coarse maps and scores replaced, scores alone, kernel SHAP on the same segments and budget.
-CONTROLS: tuple[Contender, ...] = _controls()
-#: The other controls of the cross product: coarse map and scores both replaced.
-CROSSED: tuple[Contender, ...] = tuple(
-    Guided(f"{name}-{coarse}-coarse-{scores}-scores", PRESETS[name], coarse, scores)
-    for name in ("cell", "soft")
-    for coarse in _COARSE
-    for scores in _SCORES
+CONTROLS: tuple[Guided | ScoresAlone, ...] = (
+    Guided("paper-iwmr", replace(_PAPER, budget=_AREA)),
+    Guided("paper-hybrid", replace(_PAPER, budget=Hybrid(0.5))),
+    Guided("area-iwmr", replace(_CELL, budget=_AREA, base=None, max_gain=None, temperature=0.1)),
+    ScoresAlone("scores-alone", _SOFT),
+    ScoresAlone("kernel-shap", replace(_SOFT, fit="kernel_shap", scale="range", evaluations=_SOFT.ceiling)),
+    *(_control("cell", scores=scores) for scores in _SCORES),
+    *(_control("cell", coarse) for coarse in _COARSE),
+    *(_control("soft", scores=scores) for scores in _SCORES),
+    *(_control("soft", coarse) for coarse in _COARSE),
 )
-_GROUPS = {
+#: The other controls of the cross product: coarse map and scores both replaced.
+CROSSED: tuple[Guided, ...] = tuple(starmap(_control, product(("cell", "soft"), _COARSE, _SCORES)))
+_GROUPS: dict[str, tuple[Plain | Guided | ScoresAlone, ...]] = {
     "plain": PLAIN, "presets": GUIDED, "controls": CONTROLS, "crossed": CROSSED, "all": (*PLAIN, *GUIDED, *CONTROLS),
 }  # fmt: skip
 
@@ -177,9 +163,9 @@ _GROUPS = {
 def contenders(upsamplers: Sequence[Any] | str, *, evaluations: int = 300, seed: int = 0) -> list[Contender]:
     """Whatever names an upsampler, as contenders with names of their own, on equal budgets.
 
-    A built-in name, a preset or a control (``"cell:noise"`` scores it with another fill, ``"cell@50"`` with another
-    budget), a group (``"plain"``, ``"presets"``, ``"controls"``; ``"all"`` is these three; ``"crossed"``), an
-    `Upsampler`, a pair of a name and `Settings`, or a contender.
+    A built-in name, a preset or a control (``"cell:noise"``: with another fill, ``"cell@50"``: with another budget), a
+    group (``"plain"``, ``"presets"``, ``"controls"``; ``"all"`` is these three; ``"crossed"``), an `Upsampler`, a pair
+    of a name and `Settings`, or a contender.
 
     >>> [one.name for one in contenders(["nearest", "cell:mean", "cell@50"])]
     ['nearest', 'cell:mean', 'cell@50']
@@ -210,8 +196,7 @@ def _given(one: Any) -> Contender:
         return Plain(one)
     if callable(one) and hasattr(one, "name"):
         return one  # type: ignore[no-any-return]
-    wanted = "names, upsamplers or pairs of a name and usu.Settings"
-    raise TypeError(f"`upsamplers` must be {wanted}; got {type(one).__name__}.")
+    raise TypeError(f"`upsamplers` must be names, upsamplers or (name, usu.Settings); got {type(one).__name__}.")
 
 
 def _named(name: str, evaluations: int, seed: int) -> list[Contender]:
@@ -222,7 +207,7 @@ def _named(name: str, evaluations: int, seed: int) -> list[Contender]:
     filled, at, own = name.partition("@")
     plain, colon, fill = filled.partition(":")
     one = known.get(plain)
-    budgeted = own.isdecimal() and int(own) > 0 and one is not None and _equal(one, 1, seed) is not one
+    budgeted = own.isdecimal() and int(own) > 0 and one is not None and _asks(one)
     if filled in _GROUPS or (at and one is not None and not budgeted):
         raise ValueError(f"`upsamplers` must name a budget for one that spends it, as in cell:noise@50; got {name!r}.")
     if one is None or (colon and (isinstance(one, Plain) or fill not in FILLS)):
@@ -230,21 +215,25 @@ def _named(name: str, evaluations: int, seed: int) -> list[Contender]:
             f"`upsamplers` must be names of upsamplers; got {name!r}. Choose from {', '.join((*known, *_GROUPS))}, "
             "or a preset or control with another fill or budget, as in cell:noise and cell@50."
         )
-    if isinstance(one, (Guided, ScoresAlone)) and (colon or at):
-        settings = replace(one.settings, fill=FILLS[fill]) if colon else one.settings
-        one = replace(one, name=name, settings=settings)
+    if not isinstance(one, Plain):
+        one = replace(one, name=name, settings=replace(one.settings, fill=FILLS[fill]) if colon else one.settings)
     return [_equal(one, int(own) if at else evaluations, seed)]
 
 
+def _asks(contender: Contender) -> TypeGuard[Guided | ScoresAlone]:
+    """Whether it makes evaluations beyond one backward pass."""
+    return isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring in ("sampled", "delete")
+
+
 def _equal(contender: Contender, evaluations: int, seed: int) -> Contender:
-    """The same with this budget: at most so many evaluations, for whoever makes any beyond one backward pass."""
-    if isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring in _ASKING:
-        return replace(contender, settings=replace(contender.settings, evaluations=evaluations, seed=seed))
-    return contender
+    """The same with this budget: at most so many evaluations, for whoever makes any."""
+    if not _asks(contender):
+        return contender
+    return replace(contender, settings=replace(contender.settings, evaluations=evaluations, seed=seed))
 
 
 def reseeded(contender: Contender) -> Contender | None:
     """The same with the next seed for its groups of segments; None for what draws none."""
-    if isinstance(contender, (Guided, ScoresAlone)) and contender.settings.scoring == "sampled":
-        return replace(contender, settings=replace(contender.settings, seed=contender.settings.seed + 1))
-    return None
+    if not _asks(contender) or contender.settings.scoring != "sampled":
+        return None
+    return replace(contender, settings=replace(contender.settings, seed=contender.settings.seed + 1))

@@ -1,19 +1,25 @@
-"""Pictures by the layouts they come in: a folder, a tar archive, CIFAR-10, CUB-200-2011. Nothing is read before it is
-needed."""
+"""Pictures to be evaluated: in memory, or in files of several layouts. Nothing is read before it is needed."""
 
 from __future__ import annotations
 
 import csv
+import json
 import pickle
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+from torch import Tensor
 
 from usu import _checks as check
-from usu.bench.sample import Box, PictureFile, Span
-from usu.models.pictures import SUFFIXES, find, looks_like_picture
+from usu.forward.digest import described, digest
+from usu.models import Loaded
+from usu.models.pictures import SUFFIXES, Geometry, Picture, decode, find, looks_like_picture, read, seen
+from usu.types import Array, NDArray
 
 T = TypeVar("T")
 #: Where CUB-200-2011 and the folders of this project name classes and boxes.
@@ -28,6 +34,150 @@ _HARMLESS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A picture in memory.
+
+    ``coarse`` saves the source its work, for maps made elsewhere; ``target`` None is the model's top class.
+    """
+
+    name: str
+    image: Array
+    picture: NDArray | None = None
+    target: int | None = None
+    truth: Array | None = None
+    coarse: Array | None = None
+
+    def open(self, loaded: Loaded | None = None) -> Sample:
+        """Itself."""
+        return self
+
+    def digest(self, loaded: Loaded | None = None) -> str:
+        """Of everything in it but its name."""
+        arrays = [
+            None if one is None else check.as_numpy(one) for one in (self.image, self.picture, self.truth, self.coarse)
+        ]
+        return digest(json.dumps(described([*arrays, self.target])).encode())
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some bytes of a file: a member of an archive; with ``pixels``, (3, H, W) of them as they are, no encoded one."""
+
+    path: Path
+    start: int
+    length: int
+    pixels: tuple[int, int, int] | None = None
+
+    def read_bytes(self) -> bytes:
+        """They alone are read."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            return file.read(self.length)
+
+
+@dataclass(frozen=True)
+class Box:
+    """An outline that is a rectangle, in pixels of the picture file."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def drawn(self, size: tuple[int, ...]) -> NDArray:
+        """(H, W, 3): 1 for pixels whose centre is inside.
+
+        >>> Box(1, 0, 2, 1).drawn((2, 4))[:, :, 0].tolist()
+        [[0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]]
+        """
+        rows, columns = (np.arange(side) + 0.5 for side in size[:2])
+        down = (rows > self.top) & (rows < self.top + self.height)
+        across = (columns > self.left) & (columns < self.left + self.width)
+        return np.repeat((down[:, None] & across)[:, :, None], 3, 2).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class PictureFile:
+    """A picture file, prepared for a model (``loaded`` None: for whichever it is opened).
+
+    ``truth`` is a box, or a picture of the same size, bright inside the object.
+    """
+
+    name: str
+    path: Path | Span
+    loaded: Loaded | None = None
+    truth: Path | Span | Box | None = None
+    target: int | None = None
+
+    def open(self, loaded: Loaded | None = None) -> Sample:
+        """Read, resize and crop both."""
+        picture = _read(self.path)
+        image, geometry = self._loaded(loaded).prepare(picture.pixels)
+        outline = None if self.truth is None else _outline(self.truth, picture.unit.shape[:2], geometry)
+        return Sample(self.name, image, seen(picture.unit, geometry), self.target, outline)
+
+    def digest(self, loaded: Loaded | None = None) -> str:
+        """Of the files, how they are prepared, and the target; what cannot be read has no rows that depend on it."""
+        box = self.truth if isinstance(self.truth, Box) else None
+        outline = None if isinstance(self.truth, Box) else self.truth
+        try:
+            files = [b"" if file is None else file.read_bytes() for file in (self.path, outline)]
+        except OSError:
+            return "unreadable"
+        return digest(*files, json.dumps(described([self._loaded(loaded).prepare, self.target, box])).encode())
+
+    def _loaded(self, loaded: Loaded | None) -> Loaded:
+        found = self.loaded or loaded
+        if found is None:
+            raise TypeError(
+                f"`model` must say how picture files are prepared; got one that does not, for {self.name}. Pass what "
+                "usu.models.load returns."
+            )
+        return found
+
+
+Openable: TypeAlias = Sample | PictureFile
+
+
+def _outline(truth: Path | Span | Box, size: tuple[int, ...], geometry: Geometry) -> NDArray:
+    drawn = truth.drawn(size) if isinstance(truth, Box) else _read(truth).unit
+    if drawn.shape[:2] != size:
+        got, wanted = (" x ".join(map(str, shape[:2])) for shape in (drawn.shape, size))
+        raise ValueError(f"`truth` must be as large as its picture ({wanted}); got {got} in {truth}.")
+    # a smooth resize and a threshold cuts the outline where it is, not at the nearest old pixel
+    return np.asarray(seen(drawn, geometry).mean(2) > 0.5)
+
+
+def _read(file: Path | Span) -> Picture:
+    if isinstance(file, Path):
+        return read(file)
+    data = file.read_bytes()
+    if file.pixels is None:
+        return decode(data)
+    pixels = np.frombuffer(data, np.uint8).reshape(file.pixels).transpose(1, 2, 0).copy()
+    return Picture(file.path, pixels, file.pixels[1:])
+
+
+def as_samples(pictures: Iterable[Any]) -> list[Openable]:
+    """Pictures as given: samples, or tensors (C, H, W), which get numbers for names."""
+    try:
+        many = list(pictures)
+    except TypeError:
+        raise TypeError(f"`pictures` must be a list; got {type(pictures).__name__}.") from None
+    arrays = (Tensor, np.ndarray)
+    samples = [Sample(f"{n:05d}", one) if isinstance(one, arrays) else one for n, one in enumerate(many)]
+    for sample in samples:
+        if not isinstance(sample, (Sample, PictureFile)):
+            raise TypeError(f"`pictures` must hold usu.Sample or images C x H x W; got {type(sample).__name__}.")
+    if not samples:
+        raise ValueError("`pictures` must hold at least one picture; got none.")
+    name, count = Counter(sample.name for sample in samples).most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"`pictures` must have different names; got {name!r} {count} times.")
+    return samples
+
+
 def folder(path: str | Path, *, truth: str | Path | None = None, labels: str | Path | None = None) -> list[PictureFile]:
     """The pictures of a folder, or of ``images`` in it.
 
@@ -40,22 +190,17 @@ def folder(path: str | Path, *, truth: str | Path | None = None, labels: str | P
     home = Path(path).expanduser()
     inner = home / "images" if (home / "images").is_dir() else home
     pictures = find(inner)
-    table = (
-        Path(labels)
-        if labels is not None
-        else next((d / "labels.csv" for d in (inner, home) if (d / "labels.csv").is_file()), None)
-    )
-    known = {} if table is None else _labelled(table)
-    drawn = (
-        {}
-        if truth is None or truth == "boxes"
-        else outlines(home / truth if (home / truth).is_dir() else Path(truth), [p.stem for p in pictures])
-    )
+    beside = [file for file in (inner / "labels.csv", home / "labels.csv") if file.is_file()]
+    tables = beside[:1] if labels is None else [Path(labels)]
+    known = _labelled(tables[0]) if tables else {}
+    drawn = {}
+    if truth is not None and truth != "boxes":
+        drawn = outlines(home / truth if (home / truth).is_dir() else Path(truth), [p.stem for p in pictures])
     found = []
     for one, name in zip(pictures, names_of(pictures), strict=True):
         target, box = known.get(one.name, (None, None))
         found.append(PictureFile(name, one, None, box if truth == "boxes" else drawn.get(one.stem), target))
-    if truth is not None and not any(one.has_truth for one in found):
+    if truth is not None and all(one.truth is None for one in found):
         wanted = f"an outline named like a picture, as {pictures[0].stem}.png" if truth != "boxes" else "boxes"
         raise ValueError(f"`truth` must hold {wanted}; got {truth}, where none is.")
     return found
@@ -67,12 +212,11 @@ def outlines(path: Path, stems: Sequence[str]) -> dict[str, Path]:
         raise FileNotFoundError(f"`truth` must be a folder of outlines; got {path}, which is none. Check the path.")
     drawn = [file for file in sorted(path.iterdir()) if looks_like_picture(file)]
     found = {file.stem: file for file in drawn}
-    for what, many in (("pictures", Counter(stems)), ("outlines", Counter(file.stem for file in drawn))):
-        twice = next((stem for stem in found if many[stem] > 1 and stem in stems), None)
-        if twice is not None:
-            raise ValueError(
-                f"`truth` must hold one outline per picture; got {many[twice]} {what} called {twice}. Rename them."
-            )
+    for what, names in (("pictures", stems), ("outlines", [file.stem for file in drawn])):
+        for stem, times in Counter(names).items():
+            if times > 1 and stem in stems and stem in found:
+                told = f"{times} {what} called {stem}"
+                raise ValueError(f"`truth` must hold one outline per picture; got {told}. Rename them.")
     return found
 
 
@@ -87,18 +231,14 @@ def tar(path: str | Path) -> list[PictureFile]:
     file = Path(path).expanduser()
     try:
         with tarfile.open(file, "r:") as archive:
-            members = sorted(
-                (one.name, one.offset_data, one.size)
-                for one in archive
-                if one.isreg() and PurePosixPath(one.name).suffix.lower() in SUFFIXES
-            )
+            members = [one for one in archive if one.isreg() and PurePosixPath(one.name).suffix.lower() in SUFFIXES]
     except tarfile.ReadError as error:
-        raise ValueError(
-            f"`path` must be a tar archive that is not compressed; got {file} ({error}). Unpack it."
-        ) from None
+        told = f"{file} ({error}). Unpack it"
+        raise ValueError(f"`path` must be a tar archive that is not compressed; got {told}.") from None
     if not members:
         raise ValueError(f"`path` must hold pictures; got {file}, where none is.")
-    return [PictureFile(name, Span(file, start, size)) for name, start, size in members]
+    members.sort(key=lambda one: one.name)
+    return [PictureFile(one.name, Span(file, one.offset_data, one.size)) for one in members]
 
 
 def cifar10(path: str | Path, *, split: Literal["test", "train"] = "test") -> list[PictureFile]:
@@ -137,11 +277,10 @@ class _Harmless(pickle.Unpickler):
 
 def _pickled(path: Path) -> list[tuple[int, int]]:
     """Where each picture starts in a pickled batch, and its label."""
-    content = path.read_bytes()
     with path.open("rb") as file:
         batch: Mapping[bytes, Any] = _Harmless(file, encoding="bytes").load()
     data, labels = batch[b"data"], batch[b"labels"]
-    first = content.find(data.tobytes())
+    first = path.read_bytes().find(data.tobytes())
     if first < 0 or data.shape != (len(labels), _BYTES):
         raise ValueError(f"`path` must hold the batches of CIFAR-10; got {path}, laid out otherwise.")
     return [(first + number * _BYTES, label) for number, label in enumerate(labels)]
@@ -156,32 +295,25 @@ def cub(
     home = Path(path).expanduser()
     home = home / "CUB_200_2011" if (home / "CUB_200_2011").is_dir() else home
 
-    def column(name: str, read: Callable[[list[str]], T]) -> dict[str, T]:
-        file = home / name
-        if not file.is_file():
+    def column(name: str) -> dict[str, list[str]]:
+        if not (home / name).is_file():
             raise FileNotFoundError(f"`path` must hold {name} of CUB-200-2011; got {home}, where it is not.")
-        lines = (line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
-        return {first: read(rest) for first, *rest in lines}
+        lines = (line.split() for line in (home / name).read_text(encoding="utf-8").splitlines() if line.strip())
+        return {first: rest for first, *rest in lines}
 
-    files = column("images.txt", lambda rest: rest[0])
-    classes = column("image_class_labels.txt", lambda rest: int(rest[0]) - 1)
-    training = column("train_test_split.txt", lambda rest: rest[0] == "1") if split != "all" else {}
-    boxes = column("bounding_boxes.txt", lambda rest: Box(*map(float, rest))) if truth == "boxes" else {}
+    files, classes = column("images.txt"), column("image_class_labels.txt")
+    training = column("train_test_split.txt") if split != "all" else {}
+    boxes = column("bounding_boxes.txt") if truth == "boxes" else {}
     found = []
-    for number, file in sorted(files.items(), key=lambda one: one[1]):
-        if split != "all" and training[number] != (split == "train"):
+    for number, (file, *_) in sorted(files.items(), key=lambda one: one[1]):
+        if split != "all" and (training[number][0] == "1") != (split == "train"):
             continue
-        outline: Any = boxes.get(number)
-        if truth == "masks":
-            outline = next(
-                (
-                    d / Path(file).with_suffix(".png")
-                    for d in (home / "segmentations", home.parent / "segmentations")
-                    if (d / Path(file).with_suffix(".png")).is_file()
-                ),
-                None,
-            )
-        found.append(PictureFile(Path(file).stem, home / "images" / file, None, outline, classes[number]))
+        drawn = Path("segmentations", file).with_suffix(".png")
+        outline: Any = next((top / drawn for top in (home, home.parent) if (top / drawn).is_file()), None)
+        if truth == "boxes":
+            outline = Box(*map(float, boxes[number])) if number in boxes else None
+        target = int(classes[number][0]) - 1
+        found.append(PictureFile(Path(file).stem, home / "images" / file, None, outline, target))
     return found
 
 

@@ -1,7 +1,6 @@
 """Who computes the units: this process, several on this machine, or a Ray cluster. The same units, the same numbers.
 
-A worker answers one unit at a time in one thread. One that dies, or says nothing for too long, is replaced, and its
-unit is tried again; a unit that costs three workers is given up.
+A worker that dies, or says nothing for too long, is replaced; a unit that costs three workers is given up.
 """
 
 from __future__ import annotations
@@ -9,15 +8,15 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, TypeAlias
 
 from usu import _checks as check
 from usu.bench.store import Failure
@@ -32,24 +31,13 @@ class WorkerError(UsuError):
     """A worker is gone, or said nothing for too long."""
 
 
-class Worker(Protocol):
-    """One that computes units."""
-
-    def ask(self, unit: Unit) -> Outcome:
-        """What the unit gives; `WorkerError` where the worker is lost."""
-
-    def close(self) -> None:
-        """End it."""
-
-
 @dataclass(frozen=True)
 class Local:
     """Processes of this machine, one thread each; one worker is this process itself.
 
     Args:
         workers: how many.
-        patience: seconds after which a unit's worker is taken to hang; None waits for ever. One worker, which is this
-            process, cannot be ended.
+        patience: seconds after which a unit's worker is taken to hang; None waits for ever, as one worker always does.
     """
 
     workers: int = 1
@@ -73,7 +61,7 @@ class Ray:
     Args:
         address: ``"auto"`` or ``"HOST:PORT"`` of one that runs; None starts one on this machine.
         workers: how many; None is one for every processor of the cluster.
-        patience: seconds after which a unit's worker is taken to hang; None waits for ever.
+        patience: as of `Local`.
     """
 
     address: str | None = None
@@ -88,16 +76,16 @@ class Ray:
             raise MissingExtraError("ray", "ray", "The engine ray") from None
         payload, ours = packed(grid), not ray.is_initialized()
         if ours:
+            alone: dict[str, Any] = {"include_dashboard": False, "num_cpus": self.workers}
+            own = alone if self.address is None else {}
             try:
-                alone = {"include_dashboard": False, "num_cpus": self.workers}
-                own: dict[str, Any] = alone if self.address is None else {}
                 ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR, **own)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise ConnectionError(f"`address` must be a Ray cluster; got {self.address!r} ({error}).") from error
         try:
             shared = ray.put(payload)  # to every node once, and from there to its workers
             workers = self.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))  # type: ignore[no-untyped-call]
-            yield from _shared(units, lambda: _Actor(shared, self.patience), workers)
+            yield from _shared(units, lambda: _Actor(ray, shared, self.patience), workers)
         finally:
             if ours:
                 ray.shutdown()
@@ -109,24 +97,34 @@ Engine: TypeAlias = Local | Ray
 def packed(grid: Grid) -> bytes:
     """The grid without its pictures, for another process: functions and classes of a script go with it."""
     try:
-        import cloudpickle
-    except ImportError:
-        raise MissingExtraError("cloudpickle", "bench", "More than one worker") from None
-    try:
-        return bytes(cloudpickle.dumps(grid.without_pictures()))
+        return _dumped(replace(grid, datasets={}, _digests={}))
+    except MissingExtraError:
+        raise
     except Exception as error:  # whatever an object says when it cannot be pickled
         why = " ".join(str(error).split())
         raise TypeError(f"`engine` must be one process for what cannot be sent to others; got {why}.") from error
 
 
-def _shared(units: Iterable[Unit], start: Callable[[], Worker], workers: int) -> Iterator[tuple[Unit, Outcome]]:
+def _dumped(value: Any) -> bytes:
+    try:
+        import cloudpickle
+    except ImportError:
+        raise MissingExtraError("cloudpickle", "bench", "More than one worker") from None
+    return bytes(cloudpickle.dumps(value))
+
+
+def _shared(
+    units: Iterable[Unit], start: Callable[[], _Process | _Actor], workers: int
+) -> Iterator[tuple[Unit, Outcome]]:
     """Each thread has a worker of its own; no more units are on their way than keep them busy."""
-    mine = threading.local()
-    started: list[Worker] = []
+    mine, ended = threading.local(), threading.Event()
+    started: list[_Process | _Actor] = []
 
     def work(unit: Unit) -> tuple[Unit, Outcome]:
         reason = ""
         for _ in range(TRIES):
+            if ended.is_set():
+                break
             if getattr(mine, "worker", None) is None:
                 mine.worker = start()
                 started.append(mine.worker)
@@ -141,17 +139,16 @@ def _shared(units: Iterable[Unit], start: Callable[[], Worker], workers: int) ->
         return unit, Outcome((), (failure,))
 
     waiting: set[Future[tuple[Unit, Outcome]]] = set()
-    pool = ThreadPoolExecutor(workers)
+    todo, pool = iter(units), ThreadPoolExecutor(workers)
     try:
-        for unit in units:
-            waiting.add(pool.submit(work, unit))
-            while len(waiting) > 2 * workers:
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
-        while waiting:
+        while True:
+            waiting |= {pool.submit(work, unit) for unit in islice(todo, 2 * workers - len(waiting))}
+            if not waiting:
+                return
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     finally:
+        ended.set()
         for future in waiting:
             future.cancel()
         for worker in started:
@@ -160,7 +157,7 @@ def _shared(units: Iterable[Unit], start: Callable[[], Worker], workers: int) ->
 
 
 class _Process:
-    """A Python process of its own: units go in, outcomes come out, each as its length and a pickle."""
+    """A Python process of its own: pickled units go in, pickled outcomes come out."""
 
     def __init__(self, payload: bytes, patience: float | None) -> None:
         self.patience = patience
@@ -170,98 +167,67 @@ class _Process:
             [sys.executable, "-c", "from usu.bench.engines import serve; serve()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **threads, "PYTHONPATH": paths},
         )  # fmt: skip
+        self.pipes: tuple[Any, Any] = (self.process.stdin, self.process.stdout)
         self._send(payload)
 
     def ask(self, unit: Unit) -> Outcome:
+        """What the unit gives; `WorkerError` where the worker is lost."""
         watch = threading.Timer(self.patience or threading.TIMEOUT_MAX, self.process.kill)
         watch.daemon = True
-        if self.patience is not None:
-            watch.start()
+        watch.start()
         try:
             self._send(_dumped(unit))
-            reply = _received(self.process.stdout)
-        except (OSError, EOFError):
-            reply = None
+            outcome: Outcome = pickle.load(self.pipes[1])
+        except (OSError, EOFError, pickle.UnpicklingError):
+            told = f"ended with code {self.process.wait()}, or was ended after {self.patience} s"
+            raise WorkerError(f"process {self.process.pid} {told}.") from None
         finally:
             watch.cancel()
-        if reply is None:
-            code = self.process.wait()
-            raise WorkerError(
-                f"process {self.process.pid} ended with code {code}, or was ended after {self.patience} s."
-            )
-        found: Outcome = pickle.loads(reply)
-        return found
+        return outcome
 
     def _send(self, content: bytes) -> None:
         with suppress(OSError):  # it is gone, and the answer that does not come says so
-            _sent(self.process.stdin, content)
+            self.pipes[0].write(content)
+            self.pipes[0].flush()
 
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with suppress(OSError):  # what it was sent last did not arrive
-                    pipe.close()
+        for pipe in self.pipes:
+            with suppress(OSError):  # what it was sent last did not arrive
+                pipe.close()
 
 
 def serve() -> None:
     """A worker process: a grid, then units, until nobody asks any more. What others print goes to standard error."""
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    content = _received(incoming)
-    grid: Grid | None = None if content is None else pickle.loads(content)
-    while grid is not None and (content := _received(incoming)) is not None:
-        _sent(outgoing, pickle.dumps(grid.compute(pickle.loads(content))))
-
-
-def _dumped(unit: Unit) -> bytes:
-    import cloudpickle
-
-    return bytes(cloudpickle.dumps(unit))
-
-
-def _sent(pipe: Any, content: bytes) -> None:
-    pipe.write(struct.pack("<Q", len(content)) + content)
-    pipe.flush()
-
-
-def _received(pipe: Any) -> bytes | None:
-    """None where the other end is closed."""
-    head = pipe.read(8)
-    if len(head) < 8:
-        return None
-    (length,) = struct.unpack("<Q", head)
-    content: bytes = pipe.read(length)
-    return content if len(content) == length else None
+    with suppress(EOFError):
+        grid: Grid = pickle.load(incoming)
+        while True:
+            pickle.dump(grid.compute(pickle.load(incoming)), outgoing)
+            outgoing.flush()
 
 
 class _Actor:
     """A worker of a Ray cluster, wherever there is room for it."""
 
-    def __init__(self, payload: Any, patience: float | None) -> None:
-        import ray
-
-        self.patience = patience
-        self.actor: Any = ray.remote(num_cpus=1)(_Computer).remote(payload)
+    def __init__(self, ray: Any, payload: Any, patience: float | None) -> None:
+        self.ray, self.patience = ray, patience
+        self.actor = ray.remote(num_cpus=1)(_Computer).remote(payload)
 
     def ask(self, unit: Unit) -> Outcome:
-        import ray
-        from ray import exceptions
-
+        """As of `_Process`."""
         try:
-            found: bytes = ray.get(self.actor.compute.remote(_dumped(unit)), timeout=self.patience)
-        except exceptions.GetTimeoutError:
+            outcome: Outcome = self.ray.get(self.actor.compute.remote(_dumped(unit)), timeout=self.patience)
+        except self.ray.exceptions.GetTimeoutError:
             raise WorkerError(f"a Ray worker said nothing for {self.patience} s.") from None
-        except exceptions.RayError as error:
+        except self.ray.exceptions.RayError as error:
             raise WorkerError(f"a Ray worker was lost ({type(error).__name__}).") from error
-        outcome: Outcome = pickle.loads(found)
         return outcome
 
     def close(self) -> None:
-        import ray
-
-        ray.kill(self.actor)
+        self.ray.kill(self.actor)
 
 
 class _Computer:
@@ -270,5 +236,5 @@ class _Computer:
     def __init__(self, payload: bytes) -> None:
         self.grid: Grid = pickle.loads(payload)
 
-    def compute(self, unit: bytes) -> bytes:
-        return pickle.dumps(self.grid.compute(pickle.loads(unit)))
+    def compute(self, unit: bytes) -> Outcome:
+        return self.grid.compute(pickle.loads(unit))

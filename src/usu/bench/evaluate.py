@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from usu import _checks as check
 from usu.bench.contenders import contenders
+from usu.bench.datasets import as_samples
 from usu.bench.engines import Engine, Local, Ray
-from usu.bench.measures import metric_named
-from usu.bench.sample import Sample, as_samples
 from usu.bench.scene import Source
 from usu.bench.store import Failure, Store
 from usu.bench.table import Row, Table
-from usu.bench.units import Grid, Network, Outcome, Unit
+from usu.bench.units import Grid, Network, Outcome, Unit, metric_named
 from usu.errors import UsuWarning
 from usu.forward import Model
 from usu.forward.engine import RUNTIMES, RuntimeName
+from usu.forward.runtime import runtime
 from usu.metrics.catalogue import METRICS, Metric
 from usu.models import Loaded
 from usu.sources import SOURCES
@@ -50,8 +54,7 @@ def evaluate(
         model: an ``nn.Module``, for coarse maps and gradients; what `usu.models.load` returns; a `usu.bench.Network`;
             or several by their names.
         metrics: names (``"all"``: every one) or `Metric` values; None is `DEFAULT_METRICS`. Those against an outline
-            are left out for pictures that have none. ``"seed-iou"`` and ``"seed-correlation"`` compare every map with
-            that of the next seed.
+            are left out for pictures that have none.
         evaluations: what every upsampler may spend that asks the model; those given as `Settings` have their own, and
             their own seed.
         forward: the same model for all other passes, such as a faster ONNX export, or ``"auto"``, ``"onnx"``; None is
@@ -59,10 +62,9 @@ def evaluate(
         source: of the coarse maps: see `usu.explain`, or a function (model, image, target, layer) -> `CoarseMap`; or
             several. Segment scores are computed once for all of them.
         layer: where it looks.
-        seed: of everything random but the noise fill, which is always the same noise; the numbers do not depend on the
-            order or on what else is measured.
-        out: a folder where rows are kept, a picture and a model at a time. What is there already is not computed
-            again; rows of another model, picture, upsampler or metric of the same name are refused.
+        seed: of everything random but the noise fill; the numbers do not depend on order or on what else is measured.
+        out: a folder where rows are kept. What is there already is not computed again; rows of another model, picture,
+            upsampler or metric of the same name are refused.
         engine: ``"local"``, ``"ray"``, or `usu.bench.Local` and `usu.bench.Ray` with their settings.
         progress: called with the picture's name, the units done and in all.
 
@@ -79,50 +81,38 @@ def evaluate(
     [('nearest', 'mass-error', 0), ('nearest', 'half-deletion', 2),
      ('bilinear', 'mass-error', 0), ('bilinear', 'half-deletion', 2)]
     """
+    many = pictures if isinstance(pictures, Mapping) else {"": pictures}
+    models = model if isinstance(model, Mapping) else {"": model}
     grid = Grid(
-        {
-            name: as_samples(many)
-            for name, many in (pictures if isinstance(pictures, Mapping) else {"": pictures}).items()
-        },
-        {
-            name: network_of(one, forward, layer)
-            for name, one in (model if isinstance(model, Mapping) else {"": model}).items()
-        },
+        {name: as_samples(one) for name, one in many.items()},
+        {name: network_of(one, forward, layer) for name, one in models.items()},
         sources_of(source),
         tuple(contenders(upsamplers, evaluations=evaluations, seed=seed)),
         tuple(asked_metrics(metrics)),
         seed,
     )
-    checked(grid)
+    if not isinstance(engine, (Local, Ray)):
+        check.choice("engine", engine, ("local", "ray"))
+        engine = Local() if engine == "local" else Ray()
     rows: dict[tuple[str, ...], Row] = {}
     failures: list[Failure] = []
-    if out is None:
-        for _, outcome in run(grid, None, engine_of(engine), progress):
-            rows.update({row.key: row for row in outcome.rows})
+    with nullcontext() if out is None else Store(out, write=True) as store:
+        for text in () if store is None else store.damage:
+            warnings.warn(f"{text} It is computed anew.", UsuWarning, stacklevel=2)
+        for _, outcome in run(grid, store, engine, progress):
             failures += outcome.failures
-    else:
-        with Store(out, write=True) as store:
-            for text in store.damage:
-                warnings.warn(f"{text} It is computed anew.", UsuWarning, stacklevel=2)
-            for _, outcome in run(grid, store, engine_of(engine), progress):
-                failures += outcome.failures
+            rows |= {} if store is not None else {row.key: row for row in outcome.rows}
+        if store is not None:
             rows = {row.key: row for group in store.groups() for row in store.rows(group)}
     wanted = [(u.dataset, u.model, u.sample.name, *key) for u in grid.units() for key in u.todo]
-    return Table(
-        tuple(rows[key] for key in wanted if key in rows), {failure.name: failure.sentence for failure in failures}
-    )
+    return Table(tuple(rows[key] for key in wanted if key in rows), {one.name: one.sentence for one in failures})
 
 
 def run(
     grid: Grid, store: Store | None, engine: Engine, progress: Told | None = None
 ) -> Iterator[tuple[Unit, Outcome]]:
-    """Compute what the store does not have yet; each outcome is in the store before the next one is looked at.
-
-    Guarantees:
-        Memory does not grow with the number of pictures: a unit is forgotten when it is in the store.
-    """
-    settled = {name: _settled(grid, network) for name, network in grid.networks.items()}
-    grid = replace(grid, networks=settled)
+    """Compute what the store does not have yet; each outcome is in the store, and forgotten, before the next one."""
+    grid = replace(grid, networks={name: _settled(network, grid) for name, network in grid.networks.items()})
     total = done = 0
     for unit in grid.units():  # all that is there must be ours before anything is computed
         total += 1
@@ -145,17 +135,6 @@ def run(
         yield unit, outcome
 
 
-def checked(grid: Grid) -> Grid:
-    """The grid, if its parts fit together."""
-    check.whole_number("seed", grid.seed, most=2**63 - 1)
-    for name, many in grid.datasets.items():
-        if len(grid.sources) > 1 and any(isinstance(one, Sample) and one.coarse is not None for one in many):
-            raise ValueError(
-                f"`source` must be one where samples bring their own maps; got {len(grid.sources)}: {name}."
-            )
-    return grid
-
-
 def network_of(model: Any, forward: Any = None, layer: str | None = None) -> Network:
     """A model, or what was loaded, as one of the grid."""
     if isinstance(forward, str):
@@ -171,8 +150,10 @@ def sources_of(source: Any) -> dict[str, str | Source]:
     """By their names; one alone has none."""
     if isinstance(source, Mapping):
         return dict(source)
-    if isinstance(source, str) or callable(source):
-        return {"": source_named(source) if isinstance(source, str) else source}
+    if callable(source):
+        return {"": source}
+    if isinstance(source, str):
+        return {"": source_named(source)}
     return {name: source_named(name) for name in source}
 
 
@@ -186,40 +167,30 @@ def source_named(name: str) -> str | Source:
     if colon and way.endswith(".py"):
         from usu.models.files import function_of
 
-        found: Source = function_of(name)
-        return found
+        return function_of(name)
     check.choice("source", name, SOURCES)
     return name
 
 
-def engine_of(engine: Engine | str) -> Engine:
-    """By its name, or itself."""
-    if isinstance(engine, (Local, Ray)):
-        return engine
-    check.choice("engine", engine, ("local", "ray"))
-    return Local() if engine == "local" else Ray()
-
-
-def _settled(grid: Grid, network: Network) -> Network:
-    """``auto`` is decided once, on the first picture that can be opened."""
+def _settled(network: Network, grid: Grid) -> Network:
+    """``auto`` is decided once, on the first picture that can be opened, so that every worker has the same."""
     if network.forward != "auto":
         return network
-    for samples in grid.datasets.values():
-        for sample in samples[:5]:
-            try:
-                return network.settled(sample.open(network.loaded))
-            except (OSError, ValueError):
-                continue
+    for sample in (sample for samples in grid.datasets.values() for sample in samples[:5]):
+        with suppress(OSError, ValueError):
+            image = torch.as_tensor(sample.open(network.loaded).image)
+            onnx = runtime(network.model, image, "auto").name == "onnx" and isinstance(network.model, nn.Module)
+            return replace(network, forward="onnx" if onnx else None)
     return replace(network, forward=None)
 
 
 def asked_metrics(metrics: Sequence[str | Metric] | None) -> list[Metric]:
     """Each once, whatever it was called by."""
-    named = DEFAULT_METRICS if metrics is None else [metrics] if isinstance(metrics, (str, Metric)) else metrics
+    named = DEFAULT_METRICS if metrics is None else metrics
+    if isinstance(named, str) or not isinstance(named, Iterable):
+        named = [named]  # what is no list is refused as if it stood in one
     found: dict[str, Metric] = {}
-    # what is no list is refused as if it stood in one
-    given = named if isinstance(named, Iterable) else [named]
-    for one in (one for name in given for one in (METRICS if name == "all" else [name])):
+    for one in (one for name in named for one in (METRICS if name == "all" else [name])):
         metric = metric_named(one) if isinstance(one, str) else one
         if not isinstance(metric, Metric):
             raise TypeError(f"`metrics` must be names or usu.metrics.Metric values; got {type(one).__name__}.")

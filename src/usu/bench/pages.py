@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 from typing import TypeAlias
 
 
@@ -38,8 +39,10 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Frontier:
-    """What each rival costs and how good it is."""
+    """A drawing of what each rival costs and how good it is."""
 
+    name: str
+    caption: str
     metric: str
     better: str
     #: Name, evaluations, value.
@@ -48,7 +51,7 @@ class Frontier:
     def best(self) -> list[tuple[str, float, float]]:
         """Those that nothing cheaper beats, the cheapest first.
 
-        >>> Frontier("m", "higher", (("a", 0, 1.0), ("b", 60, 0.5), ("c", 60, 2.0))).best()
+        >>> Frontier("f", "", "m", "higher", (("a", 0, 1.0), ("b", 60, 0.5), ("c", 60, 2.0))).best()
         [('a', 0, 1.0), ('c', 60, 2.0)]
         """
         sign = 1 if self.better == "higher" else -1
@@ -61,9 +64,8 @@ class Frontier:
     def svg(self) -> str:
         """Evaluations on a logarithmic scale to the right, the metric upwards; names beside the points."""
         width, height, left, right, top, bottom = 860, 420, 70, 200, 20, 50
-        across = [math.log2(1 + cost) for _, cost, _ in self.points]
-        values = [value for _, _, value in self.points]
-        low, high, far = min(values), max(values), max(*across, 1.0)
+        values, best = [value for _, _, value in self.points], self.best()
+        low, high, far = min(values), max(values), max(1.0, *(math.log2(1 + cost) for _, cost, _ in self.points))
         margin = 0.06 * (high - low) or 0.5
 
         def place(cost: float, value: float) -> tuple[float, float]:
@@ -76,21 +78,18 @@ class Frontier:
             f'aria-label="{escape(self.metric)} by evaluations" font-family="sans-serif" font-size="12">',
             f'<rect width="{width}" height="{height}" fill="white"/>',
         ]
-        for cost in [
-            c for c in (0.0, 1.0, 10.0, 30.0, 60.0, 100.0, 300.0, 600.0, 1000.0) if math.log2(1 + c) <= far + 1e-9
-        ]:
-            x, _ = place(cost, low)
+        for tick in (0, 1, 10, 30, 60, 100, 300, 600, 1000):
+            if math.log2(1 + tick) > far + 1e-9:
+                break
+            x, _ = place(tick, low)
             parts.append(f'<path d="M{x:.1f} {top}V{height - bottom}" stroke="#e6e6e6"/>')
-            parts.append(f'<text x="{x:.1f}" y="{height - bottom + 18}" text-anchor="middle">{cost:g}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{height - bottom + 18}" text-anchor="middle">{tick}</text>')
         for step in range(5):
             value = low + (high - low) * step / 4
             _, y = place(0, value)
             parts.append(f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
-        path = " ".join(
-            f"{'L' if n else 'M'}{x:.1f} {y:.1f}" for n, (x, y) in enumerate(place(c, v) for _, c, v in self.best())
-        )
-        parts.append(f'<path d="{path}" fill="none" stroke="#1f6feb" stroke-width="1.5"/>')
-        good = {name for name, _, _ in self.best()}
+        line = " L".join("{:.1f} {:.1f}".format(*place(cost, value)) for _, cost, value in best)
+        parts.append(f'<path d="M{line}" fill="none" stroke="#1f6feb" stroke-width="1.5"/>')
         taken: list[tuple[float, float]] = []
         for name, cost, value in sorted(self.points, key=lambda one: place(one[1], one[2])[1]):
             x, y = place(cost, value)
@@ -99,7 +98,7 @@ class Frontier:
                 if abs(other_x - x) < 120 and label - other < 13:
                     label = other + 13
             taken.append((x, label))
-            colour = "#1f6feb" if name in good else "#57606a"
+            colour = "#1f6feb" if (name, cost, value) in best else "#57606a"
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>')
             parts.append(f'<text x="{x + 8:.1f}" y="{label + 4:.1f}" fill="{colour}">{escape(name)}</text>')
         parts.append(
@@ -110,16 +109,7 @@ class Frontier:
         return "".join(parts)
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A drawing with its name and caption."""
-
-    name: str
-    caption: str
-    drawing: Frontier
-
-
-Block: TypeAlias = Heading | Text | Sheet | Figure
+Block: TypeAlias = Heading | Text | Sheet | Frontier
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#1f2328;background:#fff}
@@ -145,16 +135,9 @@ def html(title: str, blocks: Sequence[Block]) -> str:
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{_STYLE}</style></head><body>'
         f"<h1>{escape(title)}</h1>"
     ]
-    items: list[str] = []
-    for block in (*blocks, None):
-        if isinstance(block, Text) and block.item:
-            items.append(f"<li>{_bold(block.text)}</li>")
-            continue
-        if items:
-            parts.append(f"<ul>{''.join(items)}</ul>")
-            items = []
-        if block is not None:
-            parts.append(_tagged(block))
+    for listed, some in groupby(blocks, lambda block: isinstance(block, Text) and block.item):
+        tagged = [_tagged(block) for block in some]
+        parts += [f"<ul>{''.join(tagged)}</ul>"] if listed else tagged
     return "\n".join([*parts, f"<script>{_SCRIPT}</script></body></html>\n"])
 
 
@@ -162,10 +145,11 @@ def _tagged(block: Block) -> str:
     match block:
         case Heading(level, text):
             return f"<h{level}>{escape(text)}</h{level}>"
-        case Text(text):
-            return f"<p>{_bold(text)}</p>"
-        case Figure(_, caption, drawing):
-            return f"<figure>{drawing.svg()}<figcaption>{escape(caption)}</figcaption></figure>"
+        case Text(text, item):
+            told = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escape(text))
+            return f"<li>{told}</li>" if item else f"<p>{told}</p>"
+        case Frontier(_, caption):
+            return f"<figure>{block.svg()}<figcaption>{escape(caption)}</figcaption></figure>"
         case Sheet(caption, heads, rows, folded):
             head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
             body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
@@ -180,10 +164,6 @@ def _cell(text: str) -> str:
     return f"<td{' class=n' * number}>{escape(text)}</td>"
 
 
-def _bold(text: str) -> str:
-    return re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", escape(text))
-
-
 def markdown(title: str, blocks: Sequence[Block], *, prefix: str = "") -> tuple[str, dict[str, str]]:
     """The text, and its figures by the names of their files."""
     lines, figures = [f"# {title}"], {}
@@ -194,17 +174,15 @@ def markdown(title: str, blocks: Sequence[Block], *, prefix: str = "") -> tuple[
             case Text(text, item):
                 listed = item and lines[-1].startswith("- ")
                 lines += [f"- {text}"] if listed else ["", f"- {text}" if item else text]
-            case Figure(name, caption, drawing):
+            case Frontier(name, caption):
                 file = f"{prefix}{re.sub(r'[^a-z0-9-]+', '-', name.lower()).strip('-')}.svg"
-                figures[file] = drawing.svg()
+                figures[file] = block.svg()
                 lines += ["", f"![{caption}]({file})"]
             case Sheet(caption, heads, rows, _):
-                lines += ["", f"**{caption}**", "", *_table(heads, rows)]
+                table = [_row(heads), "|---" * len(heads) + "|", *map(_row, rows)]
+                lines += ["", f"**{caption}**", "", *table]
     return "\n".join(lines) + "\n", figures
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    def line(cells: Sequence[str]) -> str:
-        return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-    return [line(heads), "|---" * len(heads) + "|", *map(line, rows)]
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

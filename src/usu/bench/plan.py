@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from usu.bench.contenders import contenders
-from usu.bench.datasets import KINDS, spread
-from usu.bench.evaluate import asked_metrics, checked, source_named
-from usu.bench.sample import PictureFile
+from usu.bench.contenders import Guided, ScoresAlone, contenders
+from usu.bench.datasets import KINDS, PictureFile, spread
+from usu.bench.evaluate import asked_metrics, source_named
 from usu.bench.units import Grid, Network
 from usu.models import load
 
@@ -37,11 +36,7 @@ class Plan:
 
 
 def read_plan(path: str | Path) -> Plan:
-    """The grid that a TOML file describes; ``${NAME}`` in it is an environment variable.
-
-    Raises:
-        ValueError: in one sentence, if it names what does not exist.
-    """
+    """The grid that a TOML file describes; ``${NAME}`` in it is an environment variable."""
     file = Path(path)
     if sys.version_info >= (3, 11):
         import tomllib
@@ -64,7 +59,7 @@ def read_plan(path: str | Path) -> Plan:
         tuple(asked_metrics(told.get("metrics"))),
         seed,
     )
-    return Plan(told.get("title", file.stem), checked(grid), told.get("against", "bilinear"))
+    return Plan(told.get("title", file.stem), grid, told.get("against", "bilinear"))
 
 
 def short(source: str) -> str:
@@ -93,7 +88,7 @@ def narrowed(
 
 def probe(grid: Grid) -> dict[str, float]:
     """Model -> seconds a unit takes, at most: its first picture with the first source, times the sources."""
-    first = replace(grid, sources=dict(list(grid.sources.items())[:1]))
+    first = replace(grid, sources=dict([*grid.sources.items()][:1]))
     found: dict[str, float] = {}
     for unit in first.units():
         if unit.model not in found:
@@ -105,17 +100,13 @@ def probe(grid: Grid) -> dict[str, float]:
 
 def evaluations_of(grid: Grid) -> int:
     """Pictures passed through the models, at most: nothing shared but what sources share."""
-    scored = 0
-    for rival in grid.rivals:
-        settings = getattr(rival, "settings", None)
-        scored += 0 if settings is None or settings.scoring == "none" else settings.limit or settings.parts * 4
-    measured = {}
-    for metric in grid.metrics:
-        measured[metric.name.partition("-matched")[0].partition("-raw")[0]] = metric.evaluations
-    once = sum(count for name, count in measured.items() if name.startswith("infidelity"))
-    each = sum(count for name, count in measured.items() if not name.startswith("infidelity"))
-    unit = scored + once + each * len(grid.rivals) * len(grid.sources)
-    return unit * sum(1 for _ in grid.units())
+    asking = [one.settings for one in grid.rivals if isinstance(one, (Guided, ScoresAlone))]
+    scored = sum(one.limit or one.parts * 4 for one in asking if one.scoring != "none")
+    # the variants of infidelity share their answers
+    counts = {one.name.removesuffix("-matched").removesuffix("-raw"): one.evaluations for one in grid.metrics}
+    once = sum(count for name, count in counts.items() if name.startswith("infidelity"))
+    each = sum(counts.values()) - once
+    return (scored + once + each * len(grid.rivals) * len(grid.sources)) * sum(1 for _ in grid.units())
 
 
 def _dataset(name: str, told: Mapping[str, Any]) -> list[PictureFile]:
@@ -129,27 +120,24 @@ def _dataset(name: str, told: Mapping[str, Any]) -> list[PictureFile]:
     except TypeError:
         raise ValueError(f"`datasets.{name}` must say what {kind} knows; got {', '.join(options)}.") from None
     found = spread(found[told.get("first", 0) :: told.get("every", 1)], told.get("limit"))
-    if told.get("target", "top") == "label":
-        return found
-    return [replace(one, target=None) for one in found]
+    return found if told.get("target") == "label" else [replace(one, target=None) for one in found]
 
 
 def _network(name: str, told: Mapping[str, Any], datasets: Mapping[str, Any]) -> Network:
     _known(told, _MODEL, f"models.{name}")
     loaded = load(told.get("load", name), weights=told.get("weights"), device=told.get("device", "cpu"))
-    for dataset in told.get("datasets", ()):
+    own = tuple(told["datasets"]) if "datasets" in told else None
+    for dataset in own or ():
         if dataset not in datasets:
             raise ValueError(f"`models.{name}.datasets` must name datasets of the plan; got {dataset!r}.")
-    own = tuple(told["datasets"]) if "datasets" in told else None
     return Network(loaded.model, told.get("runtime"), told.get("layer", loaded.layer), loaded, own, told.get("limit"))
 
 
 def _known(told: Mapping[str, Any], words: set[str], where: str) -> None:
-    wrong = next((word for word in told if word not in words), None)
-    if wrong is not None:
-        raise ValueError(
-            f"`plan` must say what is known; got {wrong!r} in {where}. Choose from {', '.join(sorted(words))}."
-        )
+    for word in told:
+        if word not in words:
+            known = ", ".join(sorted(words))
+            raise ValueError(f"`plan` must say what is known; got {word!r} in {where}. Choose from {known}.")
 
 
 def _filled(value: Any) -> Any:

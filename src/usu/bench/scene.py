@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -13,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from usu import _checks as check
-from usu._checks import as_numpy
-from usu.bench.sample import Sample
+from usu.bench.datasets import Sample
 from usu.forward import Model, engine
 from usu.inputs import Input, displayable
 from usu.metrics.catalogue import Case, Memory, seeded
@@ -43,21 +41,13 @@ class Remembered(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.inner = model  # a module shows its layers and keeps its mode
-        #: Seconds that were saved so far.
-        self.lent = 0.0
-        self._kept: dict[Any, tuple[Any, float]] = {}
+        self.memory = Memory()
 
     def forward(self, batch: Tensor) -> Any:
         """The model's own output."""
         content = batch.detach().cpu().movedim(1, -1).flatten().view(torch.uint8).numpy()
         key = (tuple(batch.shape), batch.dtype, blake2b(content.tobytes(), digest_size=16).digest())
-        if key in self._kept:
-            self.lent += self._kept[key][1]
-        else:
-            start = time.perf_counter()
-            output = self.inner(batch)
-            self._kept[key] = output, time.perf_counter() - start
-        return self._kept[key][0]
+        return self.memory.once(key, lambda: self.inner(batch))
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +80,14 @@ class Scene:
     #: For gradients, and for all other passes.
     model: Model
     forward: Model
+    #: ``forward`` for scores, and answers that do not depend on the coarse map: what sources share.
+    scorer: Remembered
     #: Of everything random about this picture.
     seed: int
     #: Maps of finer layers from the pass that made the coarse map; none where nobody looked.
     heard: tuple[Tensor, ...] = ()
     memory: Memory = field(default_factory=Memory)
-    #: What sources share: answers that do not depend on the coarse map, and ``forward`` for scores.
     of_picture: Memory = field(default_factory=Memory)
-    scorer: Model | None = None
 
     def scored(self, settings: Settings, *, everywhere: bool = False) -> SceneScores:
         """Scores as the settings have them; contenders that differ in the operator alone share them.
@@ -108,28 +98,22 @@ class Scene:
         left = settings.limit
         if left is not None and settings.base == "layers":
             left -= self.finer_evaluations
-        choices = tuple(getattr(settings, one.name) for one in fields(settings) if one.name not in _OF_THE_OPERATOR)
+        choices = tuple(value for name, value in vars(settings).items() if name not in _OF_THE_OPERATOR)
         # a posterior also depends on what the coarse map and the layers let expect; everywhere, that is nothing
         expects = (None if everywhere else settings.base, everywhere) if settings.fit == "posterior" else ()
         key = (*choices, left, local, bool(self.coarse.any()), *expects)
 
         def made() -> tuple[Scored, int, float]:
-            scorer = self.forward if self.scorer is None else self.scorer
-            asked = engine(
-                self.model if settings.scoring == "gradient" else scorer, self.target, link=settings.link, limit=left
-            )
+            model = self.model if settings.scoring == "gradient" else self.scorer
+            asked = engine(model, self.target, link=settings.link, limit=left)
             finer = [level[None] for level in self.finer()] if settings.base == "layers" else []
-            lent = getattr(scorer, "lent", 0.0)
-            scored = scores_of(self.given, asked, settings, finer=finer, everywhere=everywhere)
-            return scored, asked.meter.spent, getattr(scorer, "lent", 0.0) - lent
+            given = Input(torch.from_numpy(self.coarse), self.image, self.picture, self.target)
+            lent = self.scorer.memory.lent
+            scored = scores_of(given, asked, settings, finer=finer, everywhere=everywhere)
+            return scored, asked.meter.spent, self.scorer.memory.lent - lent
 
         scored, spent, lent = self.memory.once(key, made)
         return SceneScores(scored, spent, self.memory.seconds(key) + lent)
-
-    @property
-    def given(self) -> Input:
-        """What the pipeline is given."""
-        return Input(torch.from_numpy(self.coarse), self.image, self.picture, self.target)
 
     def finer(self) -> tuple[Tensor, ...]:
         """Maps of the model's finer layers, for whoever has them as base measure; empty where it has none."""
@@ -153,51 +137,56 @@ class Scene:
         """How long that took, for each of those who have them."""
         return self.of_picture.seconds(("finer", self.coarse.size))
 
-    def segments(self) -> NDArray:
-        """The picture's parts, for metrics that ask for them."""
-        return self.of_picture.once("parts", lambda: np.asarray(_SEGMENTER(self.picture, _PARTS)))
-
     def case(self, pixel_map: NDArray) -> Case:
         """A map of this picture, to be measured."""
+        segments = self.of_picture.once("parts", lambda: np.asarray(_SEGMENTER(self.picture, _PARTS)))
         return Case(
             pixel_map=pixel_map, image=self.image, model=self.forward, target=self.target, coarse=self.coarse,
-            truth=self.truth, segments=self.segments(), seed=self.seed, of_picture=self.of_picture,
+            truth=self.truth, segments=segments, seed=self.seed, of_picture=self.of_picture,
         )  # fmt: skip
 
 
 def scene_of(
     sample: Sample, model: Model, forward: Model, *, source: str | Source, layer: str | None, seed: int
 ) -> Scene:
-    """A picture's coarse map from the source (or its own), for its target or the model's top class."""
+    """A picture with its own coarse map or the source's, for its target or the model's top class."""
     image = check.as_tensor("image", sample.image)
     if image.ndim != 3:
         raise ValueError(f"`image` must be one picture, C x H x W; got {check.shape(image)}.")
-    own = None if sample.coarse is None else as_numpy(sample.coarse).astype(np.float64)
+    own = None if sample.coarse is None else check.as_numpy(sample.coarse).astype(np.float64)
     if own is not None and own.ndim != 2:
         raise ValueError(f"`coarse` must be one map, h x w; got {own.ndim} dimensions.")
     target = sample.target
+    if target is None and own is None and not isinstance(source, str):  # it has to be told
+        target = _top_class(model, image)
     found = None if own is not None else mapped(source, model, image, target, layer)
     if found is not None and found.targets:
         target = found.targets[0]
     if target is None:
-        aimed = engine(forward).aim(image).engine.target
-        target = aimed[0] if isinstance(aimed, tuple) else None
+        target = _top_class(forward, image)
     if not isinstance(target, int):
         raise TypeError(f"`target` must be a class index or None; got {type(target).__name__}.")
-    picture = as_numpy(displayable(image)) if sample.picture is None else as_numpy(sample.picture)
-    size = tuple(image.shape[-2:])
-    truth = None if sample.truth is None else checked_truth(sample.truth, size, needed=False, like="its image").numpy()
+    picture = check.as_numpy(displayable(image) if sample.picture is None else sample.picture)
+    size, truth = tuple(image.shape[-2:]), None
+    if sample.truth is not None:
+        truth = checked_truth(sample.truth, size, needed=False, like="its image").numpy()
     # a picture's random numbers do not depend on which pictures came before it
     dice = seeded(seed, sample.name).initial_seed() % 2**31
-    scorer = Remembered(forward)
     coarse = np.zeros((1, 1)) if own is None else own
-    scene = Scene(sample.name, image, picture, coarse, target, truth, model, forward, dice, scorer=scorer)
+    scene = Scene(sample.name, image, picture, coarse, target, truth, model, forward, Remembered(forward), dice)
     return scene if found is None else with_map(scene, found)
+
+
+def _top_class(model: Model, image: Tensor) -> int:
+    aimed = engine(model).aim(image).engine.target
+    if not isinstance(aimed, tuple):
+        raise TypeError(f"`target` must be a class index; got {type(aimed).__name__}.")
+    return aimed[0]
 
 
 def with_map(scene: Scene, found: CoarseMap) -> Scene:
     """The same picture and target with another source's map; what does not depend on that is shared."""
-    coarse = as_numpy(found.values[0]).astype(np.float64)
+    coarse = check.as_numpy(found.values[0]).astype(np.float64)
     heard = tuple(level[0].cpu().double() for level in found.finer)
     return replace(scene, coarse=coarse, heard=heard, memory=Memory())
 

@@ -1,16 +1,17 @@
-"""Rows on disk: one SQLite file, one transaction a unit, a checksum on every row.
+"""Rows on disk: one SQLite file, one transaction a unit, a checksum on every row, and what it is an answer to.
 
-A row also says what it is an answer to: a digest of everything it depends on. Rows of another question are refused;
-rows that do not match their checksum are dropped, and their unit is computed anew.
+Rows that do not match their checksum are dropped, and their unit is computed anew.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ _ROW = (
     "metric_evaluations", "seconds", "metric_seconds",
 )  # fmt: skip
 _KEY = _ROW[:6]
+_GROUP = ("dataset", "model", "source")
 _FAILURE = (*_KEY, "sentence", "traceback")
 _TABLES = {
     "rows": (*_ROW, "identity", "checksum"),
@@ -51,8 +53,7 @@ class Failure:
     @property
     def name(self) -> str:
         """The names that are not empty."""
-        every = (self.dataset, self.model, self.picture, self.source, self.upsampler, self.metric)
-        return ", ".join(filter(None, every))
+        return ", ".join(filter(None, [getattr(self, kind) for kind in _KEY]))
 
 
 class Store:
@@ -65,27 +66,18 @@ class Store:
 
     def __init__(self, folder: str | Path, *, write: bool = False) -> None:
         self.folder, self.write = Path(folder), write
+        self.path = self.folder / FILE
         #: What was damaged and is to be computed anew.
         self.damage: list[str] = []
         self._lock: sqlite3.Connection | None = None
         self._base: sqlite3.Connection | None = None
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self.folder / FILE
 
     def __enter__(self) -> Store:
         if self.write:
             self.folder.mkdir(parents=True, exist_ok=True)
         self._refuse_what_is_not_ours()
         try:
-            if self.write:
-                self._take_lock()
             self._open()
-            if self.write and (damage := self.problems()):
-                self.damage = damage
-                self._rebuild()
         except BaseException:
             self.__exit__()
             raise
@@ -108,14 +100,11 @@ class Store:
     def register(self, ingredients: Mapping[str, str]) -> None:
         """What rows will depend on, name -> digest, in the order of tables; known names keep their place."""
         known, places = self.ingredients(), dict(self.base.execute("SELECT name, place FROM ingredients"))
-        free = max(places.values(), default=-1) + 1
-        changed = []
-        for name, value in ingredients.items():
-            if known.get(name) != value:
-                changed.append((places.get(name, free), name, value))
-                free += name not in places
+        free = count(max(places.values(), default=-1) + 1)
+        changed = [(name, value) for name, value in ingredients.items() if known.get(name) != value]
         with self._transaction():
-            self._insert("ingredients", changed)
+            placed = [(places[name] if name in places else next(free), name, value) for name, value in changed]
+            self._insert("ingredients", placed)
 
     def ingredients(self) -> dict[str, str]:
         """Name -> digest, in the order they were registered."""
@@ -127,12 +116,11 @@ class Store:
         return {found[:3]: found[3] for found in self.base.execute(asked, (dataset, model, picture))}
 
     def keep(self, rows: Iterable[tuple[Row, str]], failures: Iterable[Failure]) -> None:
-        """A unit: rows with their identities, and what failed. All of it is on disk when this returns, or nothing."""
-        values = [(*_values(row), identity) for row, identity in rows]
+        """Rows with their identities, and what failed: all of a unit is on disk when this returns, or nothing."""
+        values = [(*(getattr(row, name) for name in _ROW), identity) for row, identity in rows]
         told = [tuple(vars(failure).values()) for failure in failures]
-        units = {one[:3] for one in (*values, *told)}
         with self._transaction():
-            for unit in units:
+            for unit in {one[:3] for one in (*values, *told)}:
                 self.base.execute("DELETE FROM failures WHERE dataset = ? AND model = ? AND picture = ?", unit)
             self._insert("rows", values)
             self._insert("failures", told)
@@ -143,25 +131,22 @@ class Store:
 
     def groups(self) -> list[tuple[str, str, str]]:
         """Dataset, model and source of all that is there, in the order they were registered."""
-        place = {name: number for number, name in enumerate(self.ingredients())}
-        found = self.base.execute("SELECT DISTINCT dataset, model, source FROM rows").fetchall()
-        kinds = ("dataset", "model", "source")
-        return sorted(
-            found,
-            key=lambda one: [(place.get(f"{k}.{n}", len(place)), n) for k, n in zip(kinds, one, strict=True)],
-        )
+        found = self.base.execute("SELECT DISTINCT dataset, model, source FROM rows")
+        return sorted(found, key=self._places(_GROUP))
 
     def rows(self, group: tuple[str, str, str]) -> list[Row]:
         """Of a dataset, a model and a source: picture by picture, upsamplers and metrics as they were registered."""
-        place = {name: number for number, name in enumerate(self.ingredients())}
         asked = f"SELECT {', '.join(_ROW)} FROM rows WHERE dataset = ? AND model = ? AND source = ?"
         found = [_row(values) for values in self.base.execute(asked, group)]
+        places = self._places(("upsampler", "metric"))
+        return sorted(found, key=lambda row: (row.picture, *places((row.upsampler, row.metric))))
 
-        def order(row: Row) -> list[Any]:
-            names = (f"upsampler.{row.upsampler}", f"metric.{row.metric}")
-            return [row.picture, *((place.get(name, len(place)), name) for name in names)]
-
-        return sorted(found, key=order)
+    def _places(self, kinds: Sequence[str]) -> Callable[[Sequence[str]], list[tuple[int, str]]]:
+        """What names of these kinds are sorted by: the order of registration, then the name."""
+        places = {name: number for number, name in enumerate(self.ingredients())}
+        return lambda names: [
+            (places.get(f"{kind}.{name}", len(places)), name) for kind, name in zip(kinds, names, strict=True)
+        ]
 
     def count(self) -> int:
         """How many rows."""
@@ -174,43 +159,41 @@ class Store:
             found += [text for (text,) in self.base.execute("PRAGMA quick_check(5)") if text != "ok"]
         except sqlite3.DatabaseError as error:
             found.append(f"{FILE} cannot be read: {error}.")
-        for table in _TABLES:
-            last: Any = None
+        for table, keys in _KEYS.items():
+            last: tuple[Any, ...] = ()
             try:
                 for values in self.base.execute(f"SELECT * FROM {table}"):
-                    key = values[: len(_KEYS[table])]
-                    place = tuple(one.encode() if isinstance(one, str) else one for one in key)
+                    key = values[: len(keys)]
                     name = f"{', '.join(str(one) for one in key if one != '')} ({table})"
                     if values[-1] != _checksum(values[:-1]):
                         found.append(f"{name}: it does not match its checksum.")
-                    elif last is not None and not last < place:
+                    elif not last < key:
                         found.append(f"{name}: it is out of order.")
                     else:
-                        last = place
+                        last = key
             except (sqlite3.DatabaseError, UnicodeDecodeError, TypeError) as error:
                 found.append(f"the {table} of {FILE} cannot be read: {error}.")
         return found
 
-    def _take_lock(self) -> None:
+    def _open(self) -> None:
+        if not self.write:
+            if not self.path.is_file():
+                raise FileNotFoundError(f"`run` must be a folder that usu evaluate has written; got {self.folder}.")
+            self._base = _connected(self.path, "ro")
+            return
         self._lock = sqlite3.connect(self.folder / LOCK, timeout=0, isolation_level=None)
         try:
             self._lock.execute("BEGIN EXCLUSIVE")  # gone with its holder, however that ends
         except sqlite3.OperationalError as error:
             raise ValueError(f"`out` must not be in use by another run; got {self.folder} ({error}).") from None
-
-    def _open(self) -> None:
-        if not self.write and not self.path.is_file():
-            raise FileNotFoundError(f"`run` must be a folder that usu evaluate has written; got {self.folder}.")
-        way = "rwc" if self.write else "ro"
-        self._base = sqlite3.connect(
-            f"{self.path.resolve().as_uri()}?mode={way}", uri=True, isolation_level=None, check_same_thread=False
-        )
-        if self.write:
-            try:
-                self._prepare()
-            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # of ours, but not to be read any more
-                self.damage = [f"{FILE} cannot be read: {error}."]
-                self._rebuild()
+        self._base = _connected(self.path)
+        try:
+            self._prepare()
+            self.damage = self.problems()
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # of ours, but not to be read any more
+            self.damage = [f"{FILE} cannot be read: {error}."]
+        if self.damage:
+            self._rebuild()
 
     def _prepare(self) -> None:
         self.base.execute("PRAGMA synchronous = FULL")
@@ -246,7 +229,7 @@ class Store:
         draft.unlink(missing_ok=True)
         number = sum(1 for _ in self.folder.glob(f"{FILE}.damaged-*")) + 1
         fresh = Store(self.folder)
-        fresh._base = sqlite3.connect(draft, isolation_level=None)
+        fresh._base = _connected(draft)
         with closing(fresh.base):
             fresh._prepare()
             for table in _TABLES:
@@ -257,7 +240,7 @@ class Store:
             (self.folder / name).unlink(missing_ok=True)
         self.path.replace(self.folder / f"{FILE}.damaged-{number}")
         draft.replace(self.path)
-        self._base = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._base = _connected(self.path)
         self._prepare()
 
     def _readable(self, table: str) -> Iterator[tuple[Any, ...]]:
@@ -269,53 +252,35 @@ class Store:
                 return
 
     def _insert(self, table: str, many: Iterable[Sequence[Any]]) -> None:
-        places = ", ".join("?" * len(_TABLES[table]))
-        self.base.executemany(
-            f"INSERT OR REPLACE INTO {table} VALUES ({places})", [(*one, _checksum(one)) for one in many]
-        )
+        asked = f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(_TABLES[table]))})"
+        self.base.executemany(asked, [(*one, _checksum(one)) for one in many])
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self)
-
-
-class _Transaction:
-    """All or nothing; what the disk says is an `OSError`."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-
-    def __enter__(self) -> None:
-        self._do("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is None:
-            self._do("COMMIT")
-            return
-        with suppress(sqlite3.Error):
-            self.store.base.execute("ROLLBACK")
-        if isinstance(error, sqlite3.OperationalError):
-            raise self._told(error) from error
-
-    def _do(self, command: str) -> None:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing; what the disk says is an `OSError`."""
+        base = self.base
         try:
-            self.store.base.execute(command)
-        except sqlite3.OperationalError as error:
+            base.execute("BEGIN IMMEDIATE")
+            yield
+            base.execute("COMMIT")
+        except BaseException as error:
             with suppress(sqlite3.Error):
-                self.store.base.execute("ROLLBACK")
-            raise self._told(error) from error
+                base.execute("ROLLBACK")
+            if not isinstance(error, sqlite3.OperationalError):
+                raise
+            sentence = f"`out` must take one more unit; got {self.path}: {error}. What was finished is kept."
+            raise OSError(sentence) from error
 
-    def _told(self, error: sqlite3.Error) -> OSError:
-        return OSError(f"`out` must take one more unit; got {self.store.path}: {error}. What was finished is kept.")
 
-
-def _values(row: Row) -> tuple[Any, ...]:
-    return tuple(getattr(row, name) for name in _ROW)
+def _connected(path: Path, mode: str = "rwc") -> sqlite3.Connection:
+    where = f"{path.resolve().as_uri()}?mode={mode}"
+    return sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
 
 
 def _row(values: Sequence[Any]) -> Row:
     """NaN is nothing in SQL."""
     named: dict[str, Any] = {name: value for name, value in zip(_ROW, values, strict=True) if value is not None}
-    return Row(**{"value": float("nan"), **named})
+    return Row(**{"value": math.nan, **named})
 
 
 def _checksum(values: Sequence[Any]) -> str:

@@ -6,8 +6,9 @@ import csv
 import io
 import math
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import numpy as np
 
 from usu.errors import MissingExtraError
 from usu.metrics.catalogue import FILLS
-from usu.results.folder import draft_prefix
-from usu.stats import Report
+from usu.results.folder import written
+from usu.stats import Comparison
 from usu.stats.tables import cells, legend, title
 from usu.types import NDArray
 
@@ -92,10 +93,9 @@ class Table:
         return found
 
     def fill_matrices(self) -> str:
-        """Means over the pictures by the fill of the scorer (rows) and of the evaluator, as comma-separated values.
+        """As CSV: means over the pictures by the fill of the scorer (rows) and of the evaluator.
 
-        Of every upsampler and metric that the table has with every fill, as in ``cell:blur`` and
-        ``half-deletion:blur``; nothing if it has none.
+        Of every upsampler and metric that the table has with every fill, as in ``cell:blur``; nothing if it has none.
         """
         whole = []
         for names in (self.upsamplers, self.metrics):
@@ -109,63 +109,38 @@ class Table:
                 lines.append(f"{upsampler},{metric},{fill},{','.join(format(mean, '.9g') for mean in means)}")
         return "\n".join([*lines, ""]) if len(lines) > 1 else ""
 
-    @property
-    def grid(self) -> tuple[str, ...]:
-        """The columns of a grid that say something."""
-        return tuple(name for name in GRID if any(getattr(row, name) for row in self.rows))
-
-    def csv(self, columns: Sequence[str] = COLUMNS, *, grid: Sequence[str] | None = None, header: bool = True) -> str:
+    def csv(self, columns: Sequence[str] = COLUMNS) -> str:
         """Comma-separated values with a header; numbers with nine digits, empty where there is none."""
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
-        columns = (*(self.grid if grid is None else grid), *columns)
-        if header:
-            writer.writerow(columns)
-        for row in self.rows:
-            record = asdict(row)
-            writer.writerow([cell_text(record[column]) for column in columns])
+        columns = (*self._grid, *columns)
+        writer.writerow(columns)
+        writer.writerows([cell_text(getattr(row, column)) for column in columns] for row in self.rows)
         return text.getvalue()
 
-    def to_pandas(self, *, grid: Sequence[str] | None = None) -> Any:
+    @property
+    def _grid(self) -> tuple[str, ...]:
+        """The columns of a grid that say something."""
+        return tuple(name for name in GRID if any(getattr(row, name) for row in self.rows))
+
+    def to_pandas(self) -> Any:
         """As a pandas DataFrame, times and all (needs the extra ``bench``)."""
-        columns = [*(self.grid if grid is None else grid), *COLUMNS, *TIMES]
-        return _pandas().DataFrame([asdict(row) for row in self.rows], columns=columns)
+        return _pandas().DataFrame(map(vars, self.rows), columns=[*self._grid, *COLUMNS, *TIMES])
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write ``table.csv``, ``seconds.csv`` and ``table.parquet`` (needs the extra ``bench``), each as a whole.
 
         The first is the same however often a run was interrupted; times are in the others.
         """
-        return save([self], folder, self.grid)
-
-
-def save(tables: Iterable[Table], folder: str | Path, grid: Sequence[str] = GRID) -> list[Path]:
-    """Several tables, one after the other, as one: no more than one of them is in memory."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingExtraError("pyarrow", "bench", "A table in Parquet") from None
-    home = Path(folder)
-    home.mkdir(parents=True, exist_ok=True)
-    times = ("picture", "upsampler", "metric", *TIMES)
-    paths = [home / name for name in ("table.csv", "seconds.csv", "table.parquet")]
-    drafts = [path.with_name(f"{draft_prefix(home)}{path.name}") for path in paths]
-    writer = None
-    try:
-        with drafts[0].open("wb") as first, drafts[1].open("wb") as second:
-            for number, table in enumerate(tables):
-                for file, columns in ((first, COLUMNS), (second, times)):
-                    file.write(table.csv(columns, grid=grid, header=not number).encode())
-                frame = pyarrow.Table.from_pandas(table.to_pandas(grid=grid), preserve_index=False)
-                writer = writer or parquet.ParquetWriter(drafts[2], frame.schema)
-                writer.write_table(frame)
-        if writer is not None:
-            writer.close()
-        return [draft.replace(path) for draft, path in zip(drafts, paths, strict=True) if draft.exists()]
-    finally:
-        for draft in drafts:
-            draft.unlink(missing_ok=True)
+        if find_spec("pyarrow") is None:
+            raise MissingExtraError("pyarrow", "bench", "A table in Parquet")
+        home = Path(folder)
+        home.mkdir(parents=True, exist_ok=True)
+        return [
+            written(home / "table.csv", self.csv().encode()),
+            written(home / "seconds.csv", self.csv(("picture", "upsampler", "metric", *TIMES)).encode()),
+            written(home / "table.parquet", self.to_pandas().to_parquet(engine="pyarrow", index=False)),
+        ]
 
 
 def read_table(path: str | Path) -> Table:
@@ -176,20 +151,19 @@ def read_table(path: str | Path) -> Table:
         if tuple(name for name in named if name not in GRID) != COLUMNS:
             wanted = ", ".join(COLUMNS)
             raise ValueError(f"`path` must be a table with the columns {wanted}; got {', '.join(named)} in {path}.")
-        return Table(tuple(_row(record) for record in reader), {})
+        rows = []
+        for record in reader:
+            texts: dict[str, Any] = {name: text.removeprefix("'") for name, text in record.items()}
+            whole = {name: int(texts[name]) for name in ("target", "evaluations", "metric_evaluations")}
+            rows.append(Row(**{**texts, **whole, "value": float(texts["value"] or "nan")}))
+        return Table(tuple(rows), {})
 
 
-def _row(record: Mapping[str, str]) -> Row:
-    texts = {name: text.removeprefix("'") for name, text in record.items()}
-    whole = {name: int(texts[name]) for name in ("target", "evaluations", "metric_evaluations")}
-    return Row(**{**texts, **whole, "value": float(texts["value"] or "nan")})  # type: ignore[arg-type]
-
-
-def latex(report: Report) -> str:
+def latex(comparisons: Sequence[Comparison]) -> str:
     """A report as LaTeX, one ``tabular`` per metric, the best first (needs the extra ``bench``, and booktabs)."""
     columns = ("n", "mean", "median", "shift", "win", "d_z", "d", "r", "Bonf.", "Holm")
-    blocks = [textwrap.fill(legend(report.comparisons[0]), 120, initial_indent="% ", subsequent_indent="% ")]
-    for comparison in report.comparisons:
+    blocks = [textwrap.fill(legend(comparisons[0]), 120, initial_indent="% ", subsequent_indent="% ")]
+    for comparison in comparisons:
         heads, *body = cells(comparison, columns)
         frame = _pandas().DataFrame(body, columns=heads)
         text = frame.to_latex(index=False, escape=True, column_format="cl" + "r" * len(columns))
@@ -203,15 +177,6 @@ def _pandas() -> Any:
     except ImportError:
         raise MissingExtraError("pandas", "bench", "A table as a DataFrame") from None
     return pandas
-
-
-def rounded(value: float) -> float:
-    """Nine digits, so that the last bit of a sum cannot make two tables differ.
-
-    >>> rounded(1 / 3)
-    0.333333333
-    """
-    return float(format(value, ".9g"))
 
 
 def cell_text(value: object) -> object:

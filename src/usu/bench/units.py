@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from platform import python_version_tuple
-from typing import Any, TypeVar
+from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
 
+from usu import _checks as check
 from usu.bench.contenders import Contender, Made, reseeded
-from usu.bench.datasets import spread
-from usu.bench.measures import SEED_METRICS, metric_named
-from usu.bench.sample import Openable, Sample
+from usu.bench.datasets import Openable, Sample, spread
 from usu.bench.scene import Scene, Source, mapped, scene_of, with_map
 from usu.bench.store import Failure, Store
-from usu.bench.table import Row, rounded
+from usu.bench.table import Row
 from usu.errors import UsuError
-from usu.forward import Model, engine
+from usu.forward import Model
 from usu.forward.calls import one_thread
 from usu.forward.digest import described, digest, is_known
 from usu.forward.engine import RuntimeName
 from usu.forward.onnx import OnnxModel
 from usu.forward.runtime import runtime
-from usu.metrics.catalogue import Case, Metric
+from usu.metrics.catalogue import Case, Metric, by_name
+from usu.metrics.curves import irof, monotonicity_correlation, pixel_flipping
 from usu.metrics.maps import Measured
 from usu.models import Loaded
+from usu.score.posterior import iou_with_first
+from usu.types import NDArray
 
-T = TypeVar("T")
 #: Packages whose numbers are in the rows.
 _PACKAGES = ("usu-xai", "torch", "numpy", "scipy", "scikit-image", "pillow", "onnxruntime", "grad-cam")
 
@@ -43,8 +48,7 @@ class Network:
 
     Args:
         model: an ``nn.Module``, for coarse maps and gradients; or a callable where maps come from elsewhere.
-        forward: the same model for all other passes, or a runtime's name (see `usu.forward.runtime`); None is
-            ``model``.
+        forward: the same for all other passes, or a runtime's name (see `usu.forward.runtime`); None is ``model``.
         layer: where sources look.
         loaded: how picture files are prepared.
         datasets: names of those it is asked about; None is all.
@@ -60,17 +64,12 @@ class Network:
 
     def passes(self, sample: Sample) -> Model:
         """Who is asked for scores and by metrics; an ONNX session in one thread, as everything in a unit."""
-        found: Model = self.model if self.forward is None or isinstance(self.forward, str) else self.forward
+        found: Model
         if isinstance(self.forward, str):
             found = runtime(self.model, torch.as_tensor(sample.image), self.forward).model
+        else:
+            found = self.model if self.forward is None else self.forward
         return replace(found, workers=1) if isinstance(found, OnnxModel) else found
-
-    def settled(self, sample: Sample) -> Network:
-        """With the runtime that ``auto`` stands for, so that every worker has the same."""
-        if self.forward != "auto":
-            return self
-        onnx = runtime(self.model, torch.as_tensor(sample.image), "auto").name == "onnx"
-        return replace(self, forward="onnx" if onnx and isinstance(self.model, nn.Module) else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,15 +104,20 @@ class Grid:
     part: tuple[int, int] = (1, 1)
     _digests: dict[str, str | None] = field(default_factory=dict)
 
-    def without_pictures(self) -> Grid:
-        """What workers need."""
-        return replace(self, datasets={}, _digests={})
+    def __post_init__(self) -> None:
+        check.whole_number("seed", self.seed, most=2**63 - 1)
+        for name, many in self.datasets.items() if len(self.sources) > 1 else ():
+            if any(isinstance(one, Sample) and one.coarse is not None for one in many):
+                got = f"{len(self.sources)}: {name}"
+                raise ValueError(f"`source` must be one where samples bring their own maps; got {got}.")
 
     def units(self) -> Iterator[Unit]:
         """All of them: model by model, so that a worker keeps what it has loaded."""
+        rivals = [rival.name for rival in self.rivals]
         for dataset, model, samples in self._pairs():
             for sample in samples[self.part[0] - 1 :: self.part[1]]:
-                yield Unit(dataset, model, sample, self.wanted(sample))
+                metrics = [metric.name for metric in self.metrics if sample.truth is not None or not metric.needs_truth]
+                yield Unit(dataset, model, sample, tuple(product(self.sources, rivals, metrics)))
 
     def planned(self) -> dict[str, int]:
         """Pictures of each dataset and model, of all parts: they come into one store."""
@@ -125,24 +129,19 @@ class Grid:
                 if network.datasets is None or dataset in network.datasets:
                     yield dataset, model, spread(samples, network.limit)
 
-    def wanted(self, sample: Openable) -> tuple[tuple[str, str, str], ...]:
-        """(source, upsampler, metric) of a picture; metrics against an outline where it has one."""
-        metrics = [metric.name for metric in self.metrics if sample.has_truth or not metric.needs_truth]
-        return tuple((source, rival.name, name) for source in self.sources for rival in self.rivals for name in metrics)
-
     def ingredients(self) -> dict[str, str | None]:
         """Name -> digest of what rows depend on beside their picture; None for what cannot be known by its content."""
         if not self._digests:
             given: dict[str, Any] = {"seed": self.seed, "versions": _versions()}
-            for name in self.datasets:
-                given[f"dataset.{name}"] = name
+            given |= {f"dataset.{name}": name for name in self.datasets}
             for name, network in self.networks.items():
-                given[f"model.{name}"] = [network.model, network.layer]
-                given[f"forward.{name}"] = network.forward
+                given |= {f"model.{name}": [network.model, network.layer], f"forward.{name}": network.forward}
             given |= {f"source.{name}": source for name, source in self.sources.items()}
             given |= {f"upsampler.{rival.name}": rival for rival in self.rivals}
             given |= {f"metric.{metric.name}": _told(metric) for metric in self.metrics}
-            self._digests.update({name: _digest(one) for name, one in given.items()})
+            for name, one in given.items():
+                found = described(one)
+                self._digests[name] = digest(json.dumps(found, sort_keys=True).encode()) if is_known(found) else None
         return self._digests
 
     def identities(self, unit: Unit) -> Callable[[tuple[str, str, str]], tuple[str | None, dict[str, str | None]]]:
@@ -150,7 +149,7 @@ class Grid:
         every = self.ingredients()
         picture = unit.sample.digest(self.networks[unit.model].loaded)
         names = ("seed", "versions", f"model.{unit.model}", f"forward.{unit.model}")
-        common = {f"picture.{unit.sample.name}": picture, **{n: every[n] for n in names}}
+        common = {f"picture.{unit.sample.name}": picture, **{name: every[name] for name in names}}
 
         def of(key: tuple[str, str, str]) -> tuple[str | None, dict[str, str | None]]:
             own = [f"{kind}.{name}" for kind, name in zip(("source", "upsampler", "metric"), key, strict=True)]
@@ -183,124 +182,150 @@ class _Work:
     """A unit on its way."""
 
     def __init__(self, grid: Grid, unit: Unit) -> None:
-        self.grid, self.unit, self.network = grid, unit, grid.networks[unit.model]
+        self.grid, self.unit = grid, unit
         self.rows: list[Row] = []
         self.failures: list[Failure] = []
 
     def done(self) -> Outcome:
-        sources = [name for name in self.grid.sources if any(key[0] == name for key in self.unit.todo)]
-        first = self._attempt(("", "", ""), self._opened, sources[0]) if sources else None
-        for name in sources if first is not None else ():
-            scene = first if name == sources[0] else self._attempt((name, "", ""), self._with_source, first, name)
-            if scene is not None:
-                self._measure(scene, name)
+        scene: Scene | None = None
+        for source in dict.fromkeys(source for source, _, _ in self.unit.todo):
+            with self._attempt("" if scene is None else source):
+                scene = self._scene(source, scene)
+                self._measure(scene, source)
+            if scene is None:
+                break
         return Outcome(tuple(self.rows), tuple(self.failures))
 
-    def _opened(self, source: str) -> Scene:
-        sample = self.unit.sample.open(self.network.loaded)
-        forward = self.network.passes(sample)
-        own = self.grid.sources[source]
-        if sample.coarse is None and sample.target is None and not isinstance(own, str):  # it has to be told
-            sample = replace(sample, target=_top_class(self.network.model, sample))
-        return scene_of(sample, self.network.model, forward, source=own, layer=self.network.layer, seed=self.grid.seed)
-
-    def _with_source(self, scene: Scene, name: str) -> Scene:
-        found = mapped(self.grid.sources[name], self.network.model, scene.image, scene.target, self.network.layer)
-        return with_map(scene, found)
+    def _scene(self, source: str, before: Scene | None) -> Scene:
+        """The picture, opened once, with the source's map."""
+        network, own = self.grid.networks[self.unit.model], self.grid.sources[source]
+        if before is not None:
+            return with_map(before, mapped(own, network.model, before.image, before.target, network.layer))
+        sample = self.unit.sample.open(network.loaded)
+        passes = network.passes(sample)
+        return scene_of(sample, network.model, passes, source=own, layer=network.layer, seed=self.grid.seed)
 
     def _measure(self, scene: Scene, source: str) -> None:
         todo = set(self.unit.todo)
         for rival in self.grid.rivals:
-            asked = [m for m in self.grid.metrics if (source, rival.name, m.name) in todo]
-            key = (source, rival.name, "")
-            made = self._attempt(key, rival, scene) if asked else None
-            case = None if made is None else self._attempt(key, scene.case, made.pixel_map)
-            if made is None or case is None:
+            asked = [metric for metric in self.grid.metrics if (source, rival.name, metric.name) in todo]
+            if not asked:
                 continue
-            for metric in asked:
-                key = (source, rival.name, metric.name)
-                row = self._attempt(key, self._row, scene, rival, made, case, metric)
-                if row is not None:
-                    self.rows.append(replace(row, dataset=self.unit.dataset, model=self.unit.model, source=source))
+            with self._attempt(source, rival.name):
+                made = rival(scene)
+                case = scene.case(made.pixel_map)
+                for metric in asked:
+                    with self._attempt(source, rival.name, metric.name):
+                        start, lent = time.perf_counter(), case.lent
+                        found = _measured(scene, rival, made, case, metric)
+                        taken = time.perf_counter() - start + case.lent - lent
+                        value = float(f"{found.value:.9g}")  # the last bit of a sum cannot make two tables differ
+                        self.rows.append(Row(
+                            scene.name, scene.target, rival.name, metric.name, value, made.evaluations,
+                            found.evaluations, made.seconds, taken, self.unit.dataset, self.unit.model, source,
+                        ))  # fmt: skip
 
-    def _row(self, scene: Scene, rival: Contender, made: Made, case: Case, metric: Metric) -> Row:
-        start, lent = time.perf_counter(), case.lent
-        # an outline that was cropped away leaves nothing to measure against
-        blank = metric.needs_truth and scene.truth is not None and not scene.truth.any()
-        if metric.name in SEED_METRICS:
-            found = self._between_seeds(scene, rival, made, case, metric.name)
-        else:
-            found = Measured(float("nan")) if blank else metric.measure(case)
-        taken = time.perf_counter() - start + case.lent - lent
-        return Row(
-            scene.name, scene.target, rival.name, metric.name, rounded(found.value), made.evaluations,
-            found.evaluations, made.seconds, taken,
-        )  # fmt: skip
-
-    def _between_seeds(self, scene: Scene, rival: Contender, made: Made, case: Case, name: str) -> Measured:
-        other = reseeded(rival)
-        if other is None:
-            return Measured(float("nan"))
-        again = case.of_map.once("other seed", lambda: other(scene))
-        return Measured(SEED_METRICS[name](made.pixel_map, again.pixel_map), again.evaluations)
-
-    def _attempt(self, key: tuple[str, str, str], work: Callable[..., T], *given: Any) -> T | None:
-        """What the work gives; a failure costs this and nothing else."""
+    @contextmanager
+    def _attempt(self, source: str = "", upsampler: str = "", metric: str = "") -> Iterator[None]:
+        """A failure costs this and nothing else."""
         try:
-            return work(*given)
+            yield
         except Exception as error:
             text = " ".join(str(error).split())
             plain = isinstance(error, (UsuError, ValueError, TypeError, OSError, RuntimeError)) and text
             sentence = text if plain else f"{type(error).__name__}: {text}"
             unit = (self.unit.dataset, self.unit.model, self.unit.sample.name)
-            self.failures.append(Failure(*unit, *key, sentence, traceback.format_exc()))
-            return None
+            self.failures.append(Failure(*unit, source, upsampler, metric, sentence, traceback.format_exc()))
 
 
-def _top_class(model: Model, sample: Sample) -> int:
-    aimed = engine(model).aim(torch.as_tensor(sample.image)).engine.target
-    if not isinstance(aimed, tuple):
-        raise TypeError(f"`target` must be a class index; got {type(aimed).__name__}.")
-    return aimed[0]
+#: Pixels that count as highest; on pictures of so few pixels they are too few to compare.
+_TOP, _SMALL = 0.05, 32 * 32
+
+
+def _correlation(one: NDArray, other: NDArray) -> float:
+    flat = one.ravel(), other.ravel()
+    return float(np.corrcoef(*flat)[0, 1]) if np.ptp(flat[0]) > 0 and np.ptp(flat[1]) > 0 else float("nan")
+
+
+def _top_iou(one: NDArray, other: NDArray) -> float:
+    if one.size <= _SMALL:
+        return float("nan")
+    return iou_with_first(torch.stack([torch.from_numpy(one), torch.from_numpy(other)]).double(), share=_TOP)
+
+
+def _of_two_seeds(case: Case) -> Measured:
+    raise TypeError("`case` must hold two maps for a metric that compares seeds; got one.")
+
+
+#: Of the map and the same with the next seed; NaN for upsamplers that draw nothing.
+SEED_METRICS: dict[str, Callable[[NDArray, NDArray], float]] = {"seed-iou": _top_iou, "seed-correlation": _correlation}
+#: Metrics of many steps with a number of them, and what they take: a grid of so many rows and columns, so many groups.
+_STEPPED: dict[str, Callable[[int], tuple[partial[Measured], int]]] = {
+    "irof": lambda steps: (partial(irof, segments=(steps, steps)), steps**2 + 1),
+    "pixel-flipping": lambda steps: (partial(pixel_flipping, steps=steps), steps),
+    "monotonicity": lambda steps: (partial(monotonicity_correlation, steps=steps), steps + 1),
+}
+
+
+def _stepped(case: Case, metric: partial[Measured]) -> Measured:
+    return metric(case.pixel_map, case.image, case.model, case.target, generator=case.dice(metric.func.__name__))
+
+
+def metric_named(name: str) -> Metric:
+    """One of `usu.metrics`, or of those that compare two seeds; ``irof@7`` is IROF on a grid of 7 x 7.
+
+    >>> [metric_named(name).evaluations for name in ("irof@7", "pixel-flipping@8", "monotonicity@8")]
+    [50, 8, 9]
+    """
+    if name in SEED_METRICS:
+        return Metric(name, "higher", -1 if name == "seed-correlation" else 0, 1, True, 0, _of_two_seeds)
+    plain, at, steps = name.partition("@")
+    if not at:
+        return by_name(name)
+    if plain not in _STEPPED or not steps.isdecimal() or int(steps) < 2:
+        raise ValueError(f"`metrics` must have steps as in irof@7, one of {', '.join(_STEPPED)}; got {name!r}.")
+    metric, evaluations = _STEPPED[plain](int(steps))
+    return replace(by_name(plain), name=name, evaluations=evaluations, measure=partial(_stepped, metric=metric))
+
+
+def _measured(scene: Scene, rival: Contender, made: Made, case: Case, metric: Metric) -> Measured:
+    if metric.name in SEED_METRICS:
+        other = reseeded(rival)
+        if other is None:
+            return Measured(math.nan)
+        again = case.of_map.once("other seed", lambda: other(scene))
+        return Measured(SEED_METRICS[metric.name](made.pixel_map, again.pixel_map), again.evaluations)
+    if metric.needs_truth and scene.truth is not None and not scene.truth.any():
+        return Measured(math.nan)  # an outline that was cropped away leaves nothing to measure against
+    return metric.measure(case)
 
 
 def _told(metric: Metric) -> Any:
     """A name says everything about one of ours."""
-    try:
-        return metric.name if metric_named(metric.name) == metric else metric
-    except ValueError:
-        return metric
-
-
-def _digest(value: Any) -> str | None:
-    found = described(value)
-    return digest(json.dumps(found, sort_keys=True).encode()) if is_known(found) else None
+    with suppress(ValueError):
+        if metric_named(metric.name) == metric:
+            return metric.name
+    return metric
 
 
 def _versions() -> dict[str, str]:
     found = {"python": ".".join(python_version_tuple()[:2])}
     for name in _PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 
 def _refusal(store: Store, parts: Mapping[str, str | None]) -> str:
     """Which ingredient of a row is another one now; the picture, where all that the store knows is the same."""
     before = store.ingredients()
-    unseen = next((name for name, value in parts.items() if value is None), None)
-    if unseen is not None:
-        return (
-            f"`out` must hold rows that can be recognised; got {store.folder}, and nobody can see what its "
-            f"{_named(unseen)} is made of. Give its class a fingerprint() that says so."
-        )
+    unseen = [name for name, value in parts.items() if value is None]
     changed = [name for name, value in parts.items() if before.get(name, value) != value]
-    what = _named(changed[0] if changed else next(iter(parts)))
+    kind, _, own = (unseen or changed or list(parts))[0].partition(".")
+    what = f"{kind} {own!r}" if own else kind
+    if unseen:
+        return (
+            f"`out` must hold rows that can be recognised; got {store.folder}, and nobody can see what its {what} is "
+            "made of. Give its class a fingerprint() that says so."
+        )
     return f"`out` must hold rows made with the same settings; got {store.folder}, made with another {what}."
-
-
-def _named(ingredient: str) -> str:
-    kind, _, own = ingredient.partition(".")
-    return f"{kind} {own!r}" if own else kind

@@ -14,9 +14,9 @@ from usu.cli import run
 
 if TYPE_CHECKING:
     from usu.bench import Store
+    from usu.bench.datasets import PictureFile
     from usu.bench.engines import Engine
     from usu.bench.plan import Plan
-    from usu.bench.sample import PictureFile
 
 
 def evaluate(
@@ -59,14 +59,13 @@ def evaluate(
         _look(what[0], Path(what[1]), against)
         return
     from usu.bench import contenders
-    from usu.bench.evaluate import asked_metrics, checked, network_of, source_named
+    from usu.bench.evaluate import asked_metrics, network_of, source_named
     from usu.bench.plan import Plan, narrowed, read_plan, short
     from usu.bench.units import Grid
     from usu.models import load
     from usu.models.files import onnx_model
 
     run.need("pyarrow", "bench", "The table in Parquet")
-    run.need("matplotlib", "plot", "The figures of the report")
     if len(what) == 1 and what[0].endswith(".toml"):
         plan = read_plan(what[0])
     else:  # options as a plan of one dataset and one model, which have no names
@@ -81,7 +80,7 @@ def evaluate(
             tuple(asked_metrics(None if metrics is None else metrics.split(","))),
             seed,
         )
-        plan, limit = Plan("usu evaluate", checked(grid)), None
+        plan, limit = Plan("usu evaluate", grid), None
     names = [rival.name for rival in plan.grid.rivals]
     if against is not None and against not in names:
         raise ValueError(f"`--against` must be one of the upsamplers; got {against!r}. Choose from {', '.join(names)}.")
@@ -94,8 +93,7 @@ def evaluate(
 
 
 def _pictures(what: list[str], truth: Path | None, limit: int | None) -> list[PictureFile]:
-    from usu.bench.datasets import names_of, outlines, spread
-    from usu.bench.sample import PictureFile
+    from usu.bench.datasets import PictureFile, names_of, outlines, spread
     from usu.models.pictures import find
 
     found = spread(find(what), limit)

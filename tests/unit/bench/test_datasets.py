@@ -55,7 +55,7 @@ def test_a_folder_with_labels_and_boxes(tmp_path):
         picture(tmp_path / "images" / f"{name}.png")
     (tmp_path / "labels.csv").write_text("file,class,x,y,width,height\na.png,3,2,1,4,5\n")
     one, two = folder(tmp_path, truth="boxes")
-    assert (one.name, one.target, two.target, two.has_truth) == ("a", 3, None, False)
+    assert (one.name, one.target, two.target, two.truth) == ("a", 3, None, None)
     sample = one.open(LOADED)
     assert sample.truth is not None
     assert sample.truth.sum() == 20
@@ -69,7 +69,7 @@ def test_a_folder_with_labels_and_boxes(tmp_path):
 def test_a_folder_with_outlines(tmp_path):
     picture(tmp_path / "a.png")
     picture(tmp_path / "masks" / "a.png")
-    assert folder(tmp_path, truth="masks")[0].has_truth
+    assert folder(tmp_path, truth="masks")[0].truth == tmp_path / "masks" / "a.png"
     (tmp_path / "masks" / "a.png").rename(tmp_path / "masks" / "z.png")
     with pytest.raises(ValueError, match="named like a picture, as a"):
         folder(tmp_path, truth="masks")

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from usu.bench import Local, Ray, Sample, Store, evaluate
+from usu.bench import Local, Ray, Sample, Store, contenders, evaluate
 from usu.bench.engines import TRIES, packed
-from usu.bench.evaluate import network_of
+from usu.bench.evaluate import asked_metrics, network_of
 from usu.bench.units import Grid
 
 DICE = torch.Generator().manual_seed(3)
@@ -103,6 +103,17 @@ def test_a_unit_that_always_costs_its_worker_is_given_up(tmp_path, whole):
     assert f"tried {TRIES} times" in table.failures["two"]
     assert sorted(table.csv().splitlines()) == sorted(line for line in whole.splitlines() if line[:4] != "two,")
     assert run(out=tmp_path / "run").csv() == whole, "mended, it is complete"
+
+
+@pytest.mark.soak
+def test_who_stops_early_does_not_wait_for_a_unit(tmp_path):
+    networks, rivals = {"": network_of(spoiled(tmp_path, "hangs"), layer="body.0")}, tuple(contenders(["nearest"]))
+    grid = Grid({"": PICTURES}, networks, {"": "gradcam"}, rivals, tuple(asked_metrics(["mass-error"])))
+    outcomes = Local(2).run(grid, grid.units())
+    next(outcomes)
+    start = time.perf_counter()
+    outcomes.close()
+    assert time.perf_counter() - start < 100, "another worker was started for a unit that nobody waits for"
 
 
 @pytest.mark.parametrize("what", ["raises", "returns NaN"])

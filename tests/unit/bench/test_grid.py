@@ -90,7 +90,7 @@ def test_a_batch_is_remembered_whole():
     assert torch.equal(model(batch), model(batch.clone()))
     model(batch[:2])
     assert seen == [3, 2]
-    assert model.lent > 0
+    assert model.memory.lent > 0
 
 
 def helper(x):

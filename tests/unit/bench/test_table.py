@@ -80,7 +80,7 @@ def test_a_table_as_a_frame():
 def test_a_report_in_latex_has_whole_rows_and_plain_names():
     nasty = r"50 % of_a {b} & c\d ~x^2 #1 $y$"
     values = {"bilinear": np.arange(8.0), nasty: np.arange(8.0) ** 2, "worse": -np.arange(8.0)}
-    page = latex(report({"m_1": ("higher", values), "m_2": ("lower", values)}, resamples=20))
+    page = latex(report({"m_1": ("higher", values), "m_2": ("lower", values)}, resamples=20).comparisons)
     rows = re.findall(r"^(.*) \\\\$", page, re.MULTILINE)
     assert len(rows) == 2 * (1 + 3)
     assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {11}
