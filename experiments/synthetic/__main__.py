@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from usu.bench import Table
-from usu.results import versions
+from usu.forward.digest import versions
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from math import isfinite, isnan
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def like_input(original: Array) -> Callable[[torch.Tensor], Any]:
     dtype: Any = original.dtype
     if isinstance(original, np.ndarray):
         return lambda tensor: tensor.detach().cpu().numpy().astype(dtype, copy=False)
-    return lambda tensor: tensor.to(dtype)
+    return methodcaller("to", dtype)
 
 
 def as_numpy(array: Array) -> NDArray:

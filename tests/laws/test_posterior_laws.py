@@ -13,9 +13,10 @@ import torch
 import usu
 from tests.chosen import chosen
 from tests.small_nets import Tower, seeded
+from usu.pipeline.run import iou_with_first, tops
 from usu.score import posterior
 from usu.score.groups import orthogonal_groups
-from usu.score.posterior import differences, fit, iou_with_first, kernels, repeat, segment_sums, tops
+from usu.score.posterior import differences, fit, kernels, repeat, segment_sums
 
 
 def dice(seed=0):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.ndimage import gaussian_filter
 
-from usu.forward.fills import Blur, Constant, Mean, Noise, apply, fill_named, filled, keep_shown
+from usu.forward.fills import Blur, Constant, Mean, Noise, apply, fill_named, filled
 
 IMAGE = torch.rand(3, 12, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -105,12 +105,3 @@ def test_bad_keeps():
         apply(IMAGE, IMAGE, torch.ones(12, 20, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"`keep` must lie in \[0, 1\]"):
         apply(IMAGE, IMAGE, torch.full((12, 20), 2.0))
-
-
-def test_keep_shown_equals_a_loop():
-    segments = torch.randint(0, 5, (6, 7))
-    shown = torch.rand(3, 5) < 0.5
-    keep = keep_shown(shown, segments)
-    for n in range(3):
-        for p in range(5):
-            assert (keep[n][segments == p] == shown[n, p]).all()

@@ -170,9 +170,5 @@ def test_several_targets_share_segments_but_not_scales() -> None:
     assert torch.equal(both.scores[2], torch.full((16, 16), 0.5, dtype=torch.float64))
 
 
-def test_bad_partitions() -> None:
-    with pytest.raises(TypeError, match="`segments` must hold integer labels"):
-        refine.refine(Effects(), quarter, FIRST.astype(float), refining())
-    with pytest.raises(ValueError, match="each of them used; got 0 to 30, 16 different"):
-        refine.refine(Effects(), quarter, FIRST * 2, refining())
+def test_a_partition_may_be_a_tensor() -> None:
     assert refine.refine(Effects(), quarter, torch.from_numpy(FIRST), refining(depth=0)).scores.shape == (1, 16, 16)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from usu.forward import engine
 from usu.score import sampled
+from usu.score.groups import segmented
 from usu.score.sampled import _ridge, antithetic_groups, shapley_groups
 
 P = 12
@@ -182,3 +183,22 @@ def test_bad_arguments():
         sampled(ask, IMAGE, SEGMENTS, strength=-1)
     with pytest.raises(ValueError, match="`keep_probability` must lie between 0 and 1"):
         sampled(ask, IMAGE, SEGMENTS, keep_probability=1)
+
+
+def test_groups_show_their_segments_and_nothing_else():
+    image, segments = torch.rand(3, 6, 7, dtype=torch.float64), torch.arange(42).reshape(6, 7) % 5
+    batches = []
+
+    def model(batch):
+        batches.append(batch.clone())
+        return batch.sum((1, 2, 3))[:, None]
+
+    asked = engine(model, 0)
+    parts = segmented(asked, image, segments, "mean")
+    groups = torch.rand(4, 5) < 0.5
+    parts.values_of_groups(asked, groups)
+    batch = torch.cat(batches)
+    for n in range(4):
+        for p in range(5):
+            wanted = image if groups[n, p] else parts.filled
+            assert torch.equal(batch[n][:, segments == p], wanted[:, segments == p])

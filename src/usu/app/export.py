@@ -16,10 +16,10 @@ from usu.app.assets import say
 from usu.app.looking import Explained, Glass, Opened
 from usu.app.turns import RefusedError
 from usu.app.views import FAST, OWN, Look
+from usu.forward.digest import versions
 from usu.models.pictures import place
-from usu.pipeline.halves import mass_error_of
-from usu.pipeline.run import certainty_of
-from usu.results import Explanation, Upsampled, versions
+from usu.pipeline.run import certainty_of, mass_error_of
+from usu.results import Explanation, Upsampled
 from usu.types import NDArray
 
 

@@ -24,7 +24,8 @@ from usu._checks import as_numpy
 from usu.app.looking import BUDGETS, Between, Explained, Glass, Opened
 from usu.auditor import measures
 from usu.auditor.measures import Trial
-from usu.pipeline.halves import map_of, mass_error_of
+from usu.pipeline.halves import map_of
+from usu.pipeline.run import mass_error_of
 from usu.refine.fields import heterogeneity
 from usu.settings import PRESETS, Settings
 from usu.types import Array, NDArray

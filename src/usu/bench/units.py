@@ -26,7 +26,6 @@ from usu.bench.store import Failure, Store
 from usu.bench.table import Row
 from usu.errors import UsuError
 from usu.forward import Model
-from usu.forward.calls import one_thread
 from usu.forward.digest import described, digest, is_known
 from usu.forward.engine import RuntimeName
 from usu.forward.onnx import OnnxModel
@@ -35,7 +34,8 @@ from usu.metrics.catalogue import Case, Metric, by_name
 from usu.metrics.curves import irof, monotonicity_correlation, pixel_flipping
 from usu.metrics.maps import Measured
 from usu.models import Loaded
-from usu.score.posterior import iou_with_first
+from usu.pipeline.run import iou_with_first
+from usu.score.groups import few_threads
 from usu.types import NDArray
 
 #: Packages whose numbers are in the rows.
@@ -174,7 +174,7 @@ class Grid:
 
     def compute(self, unit: Unit) -> Outcome:
         """All rows of a unit that can be had, in one thread; what fails costs only itself."""
-        with one_thread():
+        with few_threads():
             return _Work(self, unit).done()
 
 

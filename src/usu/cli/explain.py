@@ -63,16 +63,16 @@ def explain(
     if out.exists() and not out.is_dir():
         raise NotADirectoryError(f"`--out` must be a folder; got {out}, which is a file.")
     run.load_torch()
-    from usu.errors import UsuError, UsuWarning
-    from usu.models import load, resolve_target
-    from usu.models.pictures import find
-    from usu.pipeline import explain as explained
-
     origin = run.source_from(source)
     settings = run.settings_from(
         preset, budget=budget, temperature=temperature, depth=depth, evaluations=evaluations, seed=seed, engine=engine
     )
     described, limit = settings.described(), settings.limit
+    from usu.errors import UsuError, UsuWarning
+    from usu.models import load, resolve_target
+    from usu.models.pictures import find
+    from usu.pipeline import explain as explained
+
     files = find(pictures)
     loaded = load(model, weights=weights, device=device)
     goals = [resolve_target(name, loaded.classes) for name in target or ()]

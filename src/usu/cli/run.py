@@ -64,17 +64,19 @@ def settings_from(
     engine: str | None = None,
 ) -> Settings:
     """A preset with what was asked for changed."""
-    from usu import _checks as check
-    from usu.operator.redistribute import SoftPrior
+    changes: dict[str, Any] = {
+        "temperature": temperature, "depth": depth, "evaluations": evaluations, "seed": seed, "engine": engine,
+        "budget": budget,
+    }  # fmt: skip
+    changes = {name: value for name, value in changes.items() if value is not None}
+    from usu._checks import choice
     from usu.settings import settings_of
 
     if budget is not None:
-        check.choice("budget", budget, BUDGETS)
-    changes: dict[str, Any] = {
-        "temperature": temperature, "depth": depth, "evaluations": evaluations, "seed": seed, "engine": engine,
-        "budget": SoftPrior() if budget == "soft" else budget,
-    }  # fmt: skip
-    changes = {name: value for name, value in changes.items() if value is not None}
+        from usu.operator.redistribute import SoftPrior
+
+        choice("budget", budget, BUDGETS)
+        changes["budget"] = SoftPrior() if budget == "soft" else budget
     return replace(settings_of(preset), **changes)
 
 

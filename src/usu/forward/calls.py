@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from types import FrameType, TracebackType
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
@@ -18,19 +17,6 @@ from usu import _checks as check
 
 #: One lock for every layer, so that models that share layers wait for each other too.
 _LOCKS: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
-
-
-def one_thread(wanted: bool = True) -> ExitStack:
-    """A context: one torch thread, and as many as before afterwards.
-
-    For small tensors, and while others than torch's threads are at work. Torch's wait for each other at the end of
-    every operation, and stay awake for a while: where cores are busy, small operations took a hundred times as long.
-    """
-    stack = ExitStack()
-    stack.callback(torch.set_num_threads, torch.get_num_threads())
-    if wanted:
-        torch.set_num_threads(1)
-    return stack
 
 
 class undisturbed:  # noqa: N801 (a context manager, called like a function)

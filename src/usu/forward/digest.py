@@ -6,11 +6,14 @@ import dis
 import hashlib
 import inspect
 import logging
+import platform
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import datetime, timezone
 from enum import Enum
 from functools import partial
+from importlib.metadata import version
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -38,6 +41,18 @@ def digest(*parts: bytes) -> str:
     for part in parts:
         found.update(len(part).to_bytes(8, "little") + part)
     return found.hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """What ran, and when."""
+    return {
+        "usu-xai": version("usu-xai"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
 
 
 def described(value: Any) -> Any:

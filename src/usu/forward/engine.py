@@ -7,6 +7,7 @@ picture, a chunk at a time, counts them, and leaves the model as it was, also wh
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from usu import _checks as check
 from usu.errors import UsuError, first_line
 from usu.forward import calls
-from usu.forward.calls import Link, Target, checked_link, checked_target, one_thread, read, top_class, undisturbed
+from usu.forward.calls import Link, Target, checked_link, checked_target, read, top_class, undisturbed
 from usu.types import Array
 
 #: A batch (N, C, H, W) in; a tensor, tuple, dictionary or ModelOutput out.
@@ -59,6 +60,10 @@ class Meter:
             if pictures > self.left:
                 raise UsuError(f"{self.spent + pictures} evaluations were planned where {self.limit} are allowed.")
             self.left -= pictures
+
+    def count(self, pictures: int) -> None:
+        """So many were passed."""
+        self.spent += pictures
 
 
 @dataclass(frozen=True)
@@ -113,12 +118,15 @@ class Engine:
         def took(output: Any, size: int) -> None:
             nonlocal done
             values.append(read(output, self.target or (), self.link, size))
-            self.meter.spent += size
+            self.meter.count(size)
             done += size
             if progress is not None:
                 progress(done, count)
 
-        with undisturbed(self.model), one_thread(session is not None), torch.no_grad():
+        with undisturbed(self.model), torch.no_grad(), ExitStack() as threads:
+            if session is not None:  # torch's threads stay awake for a while, and ONNX Runtime's would wait for them
+                threads.callback(torch.set_num_threads, torch.get_num_threads())
+                torch.set_num_threads(1)
             if session is not None and session.workers > 1:  # several chunks on their way at once
                 chunk = session.piece(chunk)
                 spans = [slice(start, min(start + chunk, count)) for start in range(0, count, chunk)]
@@ -143,7 +151,7 @@ class Engine:
                         f"`image` must fit in memory on its own; got {check.shape(image)}, and the model ran out "
                         f"of memory ({found}). Use a smaller picture or another device."
                     )
-            return _finite(torch.cat(values)) if values else torch.empty(0, 0, dtype=torch.float64)
+        return _finite(torch.cat(values)) if values else torch.empty(0, 0, dtype=torch.float64)
 
     def slope(self, picture: Array) -> tuple[Reference, Tensor]:
         """As `aim`, and the values' derivatives (T, C, H, W) by the picture: one backward pass per target."""
@@ -164,15 +172,16 @@ class Engine:
 
     def _reference(self, output: Any, channels_last: bool | None) -> Reference:
         """What one pass of the picture itself says."""
-        self.meter.spent += 1
+        self.meter.count(1)
         target = self.target if self.target is not None else (top_class(output),)
         aimed = replace(self, target=target, channels_last=channels_last)
         return Reference(aimed, read(output, target, self.link, 1)[0])
 
     def place(self, picture: Array) -> Tensor:
         """The picture (C, H, W), signal (C, L) or volume (C, D, H, W), checked, on the model's device."""
+        dims = calls.convolution_dims(self.model)
         image = check.as_tensor("image", picture)
-        if image.ndim not in (2, 3, 4) or image.ndim - 2 == calls.convolution_dims(self.model):
+        if image.ndim not in (2, 3, 4) or image.ndim - 2 == dims:
             raise ValueError(
                 "`image` must be one picture C x H x W, signal C x L or volume C x D x H x W; got "
                 f"{check.shape(image)}."

@@ -175,15 +175,6 @@ def apply(image: Tensor, filled: Tensor, keep: Tensor) -> Tensor:
     return torch.lerp(filled, image, keep.unsqueeze(-1 - dims).to(image))
 
 
-def keep_shown(shown: Tensor, segments: Tensor) -> Tensor:
-    """Which pixels survive when the segments ``shown`` (n, P) do: keep (n, H, W) of a label map (H, W).
-
-    >>> keep_shown(torch.tensor([[True, False]]), torch.tensor([[0, 1, 1]]))
-    tensor([[[ True, False, False]]])
-    """
-    return shown.index_select(1, segments.flatten()).reshape(-1, *segments.shape)
-
-
 def _gaussian(side: int, sigma: float, like: Tensor) -> Tensor:
     """The blur along one side as a matrix (side, side); what falls off the border lands on the border's pixel."""
     radius = max(1, round(4 * sigma))

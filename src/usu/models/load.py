@@ -213,11 +213,8 @@ def _state(path: Path) -> dict[str, Tensor]:
     for name in ("state_dict", "model_state_dict", "model"):  # where training scripts put them
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
             content = content[name]
-    if (
-        not isinstance(content, Mapping)
-        or not content
-        or not all(isinstance(key, str) and isinstance(value, Tensor) for key, value in content.items())
-    ):
-        got = f"{path.name} holds {type(content).__name__}"
+    named = isinstance(content, Mapping) and all(isinstance(key, str) for key in content)
+    if not named or not content or not all(isinstance(value, Tensor) for value in content.values()):
+        got = f"{path.name} holds {type(content).__name__}{'' if named else ' without names'}"
         raise ModelLoadError(f"`weights` must hold a state dict, names and tensors; {got}. {save}.")
     return dict(content)

@@ -4,7 +4,7 @@
 """
 
 from usu.pipeline.explain import explain, explain_many
-from usu.pipeline.halves import Scored, finer_of, map_of, mass_error_of, scores_of
-from usu.pipeline.run import upsample
+from usu.pipeline.halves import Scored, finer_of, map_of, scores_of
+from usu.pipeline.run import mass_error_of, upsample
 
 __all__ = ["Scored", "explain", "explain_many", "finer_of", "map_of", "mass_error_of", "scores_of", "upsample"]

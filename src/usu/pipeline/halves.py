@@ -14,9 +14,9 @@ from torch import Tensor
 from usu import _checks as check
 from usu.forward import Engine, Progress
 from usu.inputs import Input, model_name
-from usu.operator.cells import Labels, partition_of
+from usu.operator.cells import Labels
 from usu.operator.interpolate import follow_picture, layered, painted, with_trace
-from usu.operator.redistribute import SoftPrior, cell_budgets, redistributed
+from usu.operator.redistribute import SoftPrior, redistributed
 from usu.refine.loop import StopReason, refine
 from usu.score.delete import delete
 from usu.score.gradient import gradient
@@ -287,27 +287,6 @@ def base_of(
         return None
     base = layered(base, finer, 2 if cells is None else cells.ndim) if settings.base == "layers" else base
     return base if isinstance(settings.budget, SoftPrior) else base.abs()
-
-
-def mass_error_of(result: Tensor, coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Cells = None) -> float:
-    """Largest relative error of what the budget promises; a cell of no mass is measured against the mean mass.
-
-    A total is measured against the mass of both signs, because they may cancel.
-    """
-    parts, _ = partition_of(coarse, scores, cells)
-    sums = parts.total(result.detach().reshape(-1, *parts.lattice))
-    if isinstance(settings.budget, SoftPrior):
-        flat = coarse.detach().double().reshape(-1, len(parts.sizes)) * parts.sizes
-        wanted, sums = flat.sum(1, keepdim=True).expand(len(sums), 1), sums.sum(1, keepdim=True)
-        scale = flat.abs().sum(1, keepdim=True).expand_as(sums)
-    else:
-        budgets = cell_budgets(
-            coarse.detach().double(), scores, cells=cells, budget=settings.budget, signed=settings.signed
-        )
-        wanted = budgets.reshape(-1, len(parts.sizes))
-        mean = wanted.abs().mean(1, keepdim=True)
-        scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)
-    return float(((sums - wanted).abs() / scale.where(scale > 0, 1)).max())
 
 
 def finer_of(given: Input, asked: Engine, settings: Settings) -> tuple[Engine, tuple[Tensor, ...]]:

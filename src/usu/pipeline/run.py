@@ -18,11 +18,13 @@ from torch.nn import functional
 from usu.errors import UsuWarning
 from usu.forward import Engine, Model, Progress, Target
 from usu.forward import engine as engine_of
+from usu.forward.digest import versions
 from usu.forward.engine import RuntimeName
 from usu.forward.fills import Drop
 from usu.inputs import Input, agree, call_of, model_name, model_of
-from usu.operator.cells import Labels, boxes
+from usu.operator.cells import Labels, boxes, partition_of
 from usu.operator.interpolate import resized
+from usu.operator.redistribute import SoftPrior, cell_budgets
 from usu.pipeline.halves import (
     AT_ONCE,
     Certainty,
@@ -30,13 +32,11 @@ from usu.pipeline.halves import (
     field_of,
     finer_of,
     map_of,
-    mass_error_of,
     scores_of,
 )
 from usu.refine.loop import share_of_largest, unit_scale
-from usu.results import Upsampled, versions
+from usu.results import Upsampled
 from usu.score.groups import Effects, few_threads
-from usu.score.posterior import iou_with_first
 from usu.settings import Settings, settings_of
 from usu.sources.cams import CoarseMap
 from usu.types import Array, ArrayT, NDArray
@@ -146,9 +146,9 @@ def _one(
     field = (scored.field if several else scored.field[0]).to(given.coarse.device)
     levels = finer if several else tuple(level[0] for level in finer)
     result = map_of(given.coarse, field, settings, cells=given.cells, finer=levels)
-    pixel_map, scores = back(result), back(field)
     mass_error = mass_error_of(result, given.coarse, field, settings, cells=given.cells)
     certainty = certainty_of(scored, given, settings, levels) if scored.effects is not None else None
+    pixel_map, scores = back(result), back(field)
     stderr = None if certainty is None else back(certainty.stderr)
     notes = {note, "" if certainty is None else sentence(certainty, settings.stability)} - {""}
     # scores that draw no lots would be the same again; of those that do, without a posterior, nobody knows
@@ -168,6 +168,29 @@ def _one(
         provenance=about | {"engine": ran_by, "notes": sorted(notes), "target": scored.target, "versions": versions()},
         picture=given.picture,
     )
+
+
+def mass_error_of(
+    result: Tensor, coarse: Tensor, scores: Tensor, settings: Settings, *, cells: Array | Labels | None = None
+) -> float:
+    """Largest relative error of what the budget promises; a cell of no mass is measured against the mean mass.
+
+    A total is measured against the mass of both signs, because they may cancel.
+    """
+    parts, _ = partition_of(coarse, scores, cells)
+    sums = parts.total(result.detach().reshape(-1, *parts.lattice))
+    if isinstance(settings.budget, SoftPrior):
+        flat = coarse.detach().double().reshape(-1, len(parts.sizes)) * parts.sizes
+        wanted, sums = flat.sum(1, keepdim=True).expand(len(sums), 1), sums.sum(1, keepdim=True)
+        scale = flat.abs().sum(1, keepdim=True).expand_as(sums)
+    else:
+        budgets = cell_budgets(
+            coarse.detach().double(), scores, cells=cells, budget=settings.budget, signed=settings.signed
+        )
+        wanted = budgets.reshape(-1, len(parts.sizes))
+        mean = wanted.abs().mean(1, keepdim=True)
+        scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)
+    return float(((sums - wanted).abs() / scale.where(scale > 0, 1)).max())
 
 
 def _batch(done: Sequence[Upsampled[Any]]) -> Upsampled[Any]:
@@ -282,3 +305,27 @@ def segment_scores(effects: Tensor, labels: NDArray, settings: Settings) -> Tens
         return unit_scale(filled)(filled)
     densities = filled / torch.from_numpy(np.bincount(labels.ravel()))
     return share_of_largest(densities)(densities)
+
+
+def tops(maps: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """(n, pixels) booleans: exactly the part ``share`` of highest pixels of each map; equal ones are drawn by lot.
+
+    >>> tops(torch.tensor([[[1.0, 3.0], [2.0, 0.0]]]), 0.5, torch.Generator().manual_seed(0)).tolist()
+    [[False, True, True, False]]
+    """
+    flat = maps.flatten(1)
+    lots = torch.randperm(flat.shape[1], generator=generator).to(flat.device)
+    order = flat[:, lots].argsort(dim=1, descending=True, stable=True)[:, : max(1, round(share * flat.shape[1]))]
+    return torch.zeros_like(flat, dtype=torch.bool).scatter_(1, lots[order], True)
+
+
+def iou_with_first(maps: Tensor, *, share: float = 0.05) -> float:
+    """The mean IoU of the highest pixels of the first map (n, H, W) with those of each other one.
+
+    >>> maps = torch.tensor([[[3.0, 2.0, 1.0, 0.0]], [[3.0, 1.0, 2.0, 0.0]], [[3.0, 2.0, 0.0, 0.0]]])
+    >>> round(iou_with_first(maps, share=0.5), 6)  # one of three, and both
+    0.666667
+    """
+    chosen = tops(maps, share, torch.Generator().manual_seed(0)).double()
+    both = chosen[1:] @ chosen[0]
+    return float((both / (2 * chosen[0].sum() - both)).mean())

@@ -19,8 +19,8 @@ from usu.inputs import pictured
 from usu.metrics.curves import spearman
 from usu.models.libraries import known
 from usu.pipeline.explain import explain, line_of
+from usu.pipeline.run import iou_with_first
 from usu.results import Explanation
-from usu.score.posterior import iou_with_first
 from usu.segment.felzenszwalb import Felzenszwalb
 from usu.segment.segmenter import Segmenter
 from usu.segment.tiles import Tiles

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from usu import _checks as check
 from usu.refine.fields import h_map, merge, mixing, strengths
 from usu.settings import Settings
 from usu.types import Array, NDArray
@@ -151,7 +150,7 @@ def refine(
     put on the scale of the first depth and re-centred on their parent; Φ = α Φ_coarse + (1 - α) Φ_fine with α from H.
 
     Args:
-        segments: the first partition, H x W with labels 0..P-1.
+        segments: the first partition, H x W with labels 0..P-1, each of them used.
         affordable: how many more segments ``score`` can be asked about; None: no end to it. When they run short the
             most heterogeneous segments come first.
         most: segments that a level may be refined to; None: no end to it. Here, too, the most heterogeneous come first.
@@ -164,7 +163,7 @@ def refine(
     >>> result.segment_scores[1].tolist(), result.stop_reason.name
     ([[0.0, 1.0, 0.4]], 'DEPTH')
     """
-    labels = check.labels("segments", segments, every=True).numpy()
+    labels = np.asarray(segments)
     per_pixel = settings.scale != "range"
 
     def effects_of(level: NDArray, some: NDArray) -> Tensor:

@@ -10,8 +10,6 @@ import shutil
 import tempfile
 import time
 from contextlib import suppress
-from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,18 +191,6 @@ def _bytes(unit: NDArray | None) -> NDArray | None:
 def _unit(values: NDArray) -> NDArray:
     """In [0, 1], whether it was stored as bytes or not."""
     return values.astype(np.float32) / np.float32(255) if values.dtype == np.uint8 else values
-
-
-def versions() -> dict[str, str]:
-    """What ran."""
-    return {
-        "usu-xai": version("usu-xai"),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
 
 
 def written(path: Path, content: bytes) -> Path:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 import numpy as np
+import torch
 
 from usu._checks import as_numpy
 from usu.models.pictures import Geometry, placed
-from usu.operator.interpolate import interpolate
+from usu.operator.interpolate import Mode, resized
 from usu.plot import figures
 from usu.plot.lattices import sliced
 from usu.plot.panels import SCORE_SCALE, Panel, figure, overlays, shared_scale, shares
@@ -222,12 +223,12 @@ class Explanation:
 
     def _stages(self, sharp: NDArray) -> list[Panel]:
         result, picture, coarse = self.upsampled, self.picture, self.maps("coarse")[0]
-        shown = coarse if sharp.ndim == 2 else interpolate(coarse, sharp.shape, "nearest")
+        shown = coarse if sharp.ndim == 2 else _resized(coarse, sharp.shape, "nearest")
         layer = f", layer {self.source.layer}" if self.source.layer else ""
         panels = [
             Panel("what the model sees", picture=picture, note=_size(sharp)),
             Panel("coarse map", shown, note=f"{self.source_name}{layer}, {_size(coarse)}"),
-            Panel("bilinear", interpolate(coarse, sharp.shape, "bilinear"), picture),
+            Panel("bilinear", _resized(coarse, sharp.shape, "bilinear"), picture),
             Panel("USU", sharp, picture, f"mass error {result.mass_error:.0e}"),
         ]
         for depth, (labels, scores) in enumerate(zip(result.segments, result.depth_scores, strict=True)):
@@ -241,7 +242,7 @@ class Explanation:
 
     def _classes(self, maps: NDArray) -> list[Panel]:
         picture, labels, coarse = self.picture, self.segments[-1], self.maps("coarse")
-        shown = coarse if self.dims == 2 else interpolate(coarse, maps.shape[1:], "nearest")
+        shown = coarse if self.dims == 2 else _resized(coarse, maps.shape[1:], "nearest")
         return [
             Panel("what the model sees", picture=picture),
             *(Panel(name, field, picture) for name, field in zip(self.names, maps, strict=True)),
@@ -300,6 +301,11 @@ def load(folder: str | Path) -> Explanation:
     """
     own, upsampled = stored(Path(folder))
     return Explanation(upsampled=Upsampled(**upsampled), **own)
+
+
+def _resized(coarse: NDArray, size: tuple[int, ...], mode: Mode) -> NDArray:
+    shown: NDArray = resized(torch.from_numpy(np.ascontiguousarray(coarse)), size, mode).numpy()
+    return shown
 
 
 def _size(field: Any) -> str:

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from usu import _checks as check
 from usu.errors import UsuError
 from usu.forward import Engine, Progress
-from usu.forward.fills import Drop, Fill, apply, filled, keep_shown
+from usu.forward.fills import Drop, Fill, filled
 from usu.score.posterior import Posterior, centres, fit, kernels, repeat, segment_sums
 from usu.types import Array, NDArray
 
@@ -64,9 +64,10 @@ class Segmented:
         """Values (count, T) of pictures in which only the segments ``shown(rows)``, (n, P) booleans, survive."""
 
         def build(rows: slice) -> Tensor:
-            keep = keep_shown(shown(rows).to(self.segments.device), self.segments)
-            batch = apply(self.image, self.filled, keep)
-            return torch.cat([batch, keep[:, None].to(batch)], 1) if self.drops else batch
+            keep = shown(rows).to(self.segments.device).index_select(1, self.segments.flatten())
+            keep = keep.reshape(-1, 1, *self.segments.shape).to(self.image)
+            batch = torch.lerp(self.filled, self.image, keep)  # `fills.apply` of what was checked already
+            return torch.cat([batch, keep], 1) if self.drops else batch
 
         return engine.evaluate(self.image, count, build, progress=progress)
 
@@ -203,15 +204,17 @@ def effects_of_groups(
             return found
 
 
-@contextmanager
-def few_threads(segments: int) -> Iterator[None]:
-    """One torch thread inside where segments are few: threads would wait for each other longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if segments < _MANY else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def few_threads(segments: int = 0) -> ExitStack:
+    """A context: one torch thread where segments are few, and as many as before afterwards.
+
+    Torch's threads wait for each other at the end of every operation: where cores are busy, small operations took a
+    hundred times as long.
+    """
+    stack = ExitStack()
+    stack.callback(torch.set_num_threads, torch.get_num_threads())
+    if segments < _MANY:
+        torch.set_num_threads(1)
+    return stack
 
 
 def orthogonal_groups(count: int, places: Tensor, generator: torch.Generator) -> Tensor:

@@ -323,27 +323,3 @@ class Coordinates:
             covariance += weight @ tau * (self.covariance - basis @ basis.T)
         covariance += away.T @ (weight[:, None] * away) + evident.T @ (weight[:, None] * evident)
         return covariance, weight @ (tau * ratio)[:, 0]
-
-
-def tops(maps: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """(n, pixels) booleans: exactly the part ``share`` of highest pixels of each map; equal ones are drawn by lot.
-
-    >>> tops(torch.tensor([[[1.0, 3.0], [2.0, 0.0]]]), 0.5, torch.Generator().manual_seed(0)).tolist()
-    [[False, True, True, False]]
-    """
-    flat = maps.flatten(1)
-    lots = torch.randperm(flat.shape[1], generator=generator).to(flat.device)
-    order = flat[:, lots].argsort(dim=1, descending=True, stable=True)[:, : max(1, round(share * flat.shape[1]))]
-    return torch.zeros_like(flat, dtype=torch.bool).scatter_(1, lots[order], True)
-
-
-def iou_with_first(maps: Tensor, *, share: float = 0.05) -> float:
-    """The mean IoU of the highest pixels of the first map (n, H, W) with those of each other one.
-
-    >>> maps = torch.tensor([[[3.0, 2.0, 1.0, 0.0]], [[3.0, 1.0, 2.0, 0.0]], [[3.0, 2.0, 0.0, 0.0]]])
-    >>> round(iou_with_first(maps, share=0.5), 6)  # one of three, and both
-    0.666667
-    """
-    chosen = tops(maps, share, torch.Generator().manual_seed(0)).double()
-    both = chosen[1:] @ chosen[0]
-    return float((both / (2 * chosen[0].sum() - both)).mean())

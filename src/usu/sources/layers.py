@@ -75,8 +75,8 @@ def checked(
             f"`model` must be an nn.Module, because {method} needs gradients; got {type(model).__name__}. "
             "For other models bring a coarse map of your own."
         )
-    batch = check.as_tensor("images", images)
     dims = convolution_dims(model)
+    batch = check.as_tensor("images", images)
     if not 3 <= batch.ndim <= 5 or batch.ndim - 1 == dims:
         form, more = _BATCHES[(dims or 2) - 1], " Add a dimension with [None]." if batch.ndim - 1 == dims else ""
         raise ValueError(f"`images` must be a batch of {form}; got {check.shape(batch)}.{more}")
