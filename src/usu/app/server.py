@@ -16,7 +16,7 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from usu.app import export
@@ -69,8 +69,11 @@ def _sentence(text: str, status: int) -> JSONResponse:
     return JSONResponse({"error": text}, status, headers={"Connection": "close"} if status == 413 else None)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    return _sentence(str(error), error.status if isinstance(error, RefusedError) else 500)
+async def _refused(request: Request, error: Exception) -> Response:
+    status = error.status if isinstance(error, RefusedError) else 500
+    if request.url.path == "/":  # a person reads it, not the page's script
+        return PlainTextResponse(str(error), status)
+    return _sentence(str(error), status)
 
 
 async def _nowhere(_: Request, __: Exception) -> Response:

@@ -247,6 +247,14 @@ def test_a_model_that_raises_or_hangs() -> None:
         until(lambda: app.state.desk.turns.lost == 0)
 
 
+def test_who_comes_to_a_full_house_reads_a_sentence() -> None:
+    with served(glass(), limits=Limits(visitors=1)) as (port, _):
+        Client(port).visit().open(picture())
+        refused = Client(port).ask("GET", "/")
+        assert (refused.status, refused.headers["content-type"]) == (503, "text/plain; charset=utf-8")
+        assert refused.body == b"There are too many visitors right now. Please come back in a while."
+
+
 def test_a_model_that_hangs_for_good_is_told_to_who_runs_it() -> None:
     trouble = Trouble()
     with served(glass(trouble), limits=Limits(seconds=1, evaluations=48)) as (port, _):
