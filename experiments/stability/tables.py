@@ -10,7 +10,7 @@ import numpy as np
 from experiments.pages import markdown, once
 from experiments.stability.cases import NETWORKS, column
 from experiments.stability.rivals import SHAPIQ
-from experiments.stability.steps import BUDGETS, FEW, LONG, REPEATS, TEMPERATURES
+from experiments.stability.steps import BUDGETS, FEW, LONG, REPEATS, TEMPERATURES, WEAKER
 
 import usu
 
@@ -294,13 +294,15 @@ def _fast(every: Mapping[str, Rows]) -> str:
 def _softer(every: Mapping[str, Rows]) -> str:
     """What a higher temperature gains and costs, beside that of the presets."""
     lines = []
+    kinds = {"soft": ("soft", "soft"), "cell": ("cell", "cell"), "weaker cell": (f"cell, coarse map {WEAKER}", "cell")}
     for title, rows in steps(every, "softer"):
-        for name in ("soft", "cell"):
+        for name, (called, preset) in kinds.items():
             for temperature in TEMPERATURES:
-                cells = [mean(rows, f"{name}@{temperature} iou")]
+                at, usual = f"{name}@{temperature}", f"{preset}@{TEMPERATURES[0]}"
+                cells = [mean(rows, f"{at} iou")]
                 for metric in PAID:
-                    one = against(rows, f"{name}@{temperature} {metric}", f"{name}@{TEMPERATURES[0]} {metric}")
-                    cells.append(f"{one.one:.3f}" + ("" if temperature == TEMPERATURES[0] else f" ({told(one.p)})"))
-                lines.append([title, name, str(len(rows)), str(temperature), *cells])
+                    one = against(rows, f"{at} {metric}", f"{usual} {metric}")
+                    cells.append(f"{one.one:.3f}" + ("" if at == usual else f" ({told(one.p)})"))
+                lines.append([title, called, str(len(rows)), str(temperature), *cells])
     return markdown(("network", "preset", "n", "temperature", "IoU", "ins-del mean (p)", "ins-del noise (p)",
                      "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip

@@ -11,6 +11,7 @@ from usu import _checks as check
 from usu.forward.calls import LINKS, Link, checked_link
 from usu.forward.engine import RUNTIMES, RuntimeName
 from usu.forward.fills import FILLS, Drop, Fill, fill_named
+from usu.operator.interpolate import OF_COARSE
 from usu.operator.redistribute import BUDGETS, Budget, SoftPrior, checked_budget
 from usu.segment.segmenter import Segmenter, Slic
 
@@ -71,6 +72,8 @@ class Settings:
     #: ``"bilinear"``: the smooth coarse map. ``"layers"``: that and a finer layer of the model, from one pass with one
     #: backward pass (an evaluation of the budget); the coarse map alone where a model has no such layer.
     base: Literal["bilinear", "layers"] | None = "bilinear"
+    #: The exponent of the coarse map beside the finer layer; 0 leaves the base measure to the layer.
+    of_coarse: float = OF_COARSE
     signed: Literal["flip", "literal"] = "flip"
     max_gain: float | None = 6.0
     #: What an empty cell gets, as a part of the mean density: below what D1 promises, but its pixels have an order.
@@ -153,6 +156,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
 #: Settings that are any number, from the least to the most.
 _NUMBERS: dict[str, tuple[float | None, float | None]] = {
     "threshold": (0, None), "center": (None, None), "tolerance": (0, None), "trace": (0, 1e-7), "stability": (0, 1),
+    "of_coarse": (0, None),
 }  # fmt: skip
 #: What may also be a value, by who checks it.
 _OR_VALUES: dict[str, Callable[[Any], object]] = {"fill": fill_named, "link": checked_link, "budget": checked_budget}

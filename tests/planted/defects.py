@@ -117,7 +117,7 @@ DEFECTS: tuple[Defect, ...] = (
     *_in(
         "forward", "forward/engine.py",
         ("what was spent is not subtracted", "self.left -= pictures", "self.left -= 0"),
-        ("batches are not counted", "self.meter.spent += size", "self.meter.spent += 0"),
+        ("batches are not counted", "self.meter.count(size)", "self.meter.count(0)"),
     ),
     *_in(
         "forward", "forward/fills.py",
@@ -182,7 +182,6 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     *_in(
         "score", "score/posterior.py",
-        ("recall, not IoU", "both / (2 * chosen[0].sum() - both)", "both / chosen[0].sum()"),
         ("variances where deviations belong", "values.clamp(min=0).sqrt()[:, None]", "values.clamp(min=0)[:, None]"),
     ),
     *_in(
@@ -212,12 +211,13 @@ DEFECTS: tuple[Defect, ...] = (
         "pipeline", "pipeline/halves.py",
         ("link of the layers kept for scores", "return replace(found.engine, link=asked.link), tuple(",
          "return replace(found.engine), tuple("),
-        ("empty cells divided by themselves", "scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)",
-         "scale = wanted.abs()"),
-        ("signs cancel in the scale", "scale = flat.abs().sum(1", "scale = flat.sum(1"),
     ),
     *_in(
         "pipeline", "pipeline/run.py",
+        ("empty cells divided by themselves", "scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)",
+         "scale = wanted.abs()"),
+        ("signs cancel in the scale", "scale = flat.abs().sum(1", "scale = flat.sum(1"),
+        ("recall, not IoU", "both / (2 * chosen[0].sum() - both)", "both / chosen[0].sum()"),
         ("compared with itself", "every = every[1:]", "every = every[0:]"),
     ),
     *_in(

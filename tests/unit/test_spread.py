@@ -27,10 +27,10 @@ def normal(*shape: int) -> Tensor:
 # ---------------------------------------------------------------- what layers agree on
 
 
-def naive(smooth: np.ndarray, finer: list[np.ndarray]) -> np.ndarray:
+def naive(smooth: np.ndarray, finer: list[np.ndarray], of_coarse: float) -> np.ndarray:
     """Pixel by pixel, for one map."""
     height, width = smooth.shape
-    exponents = [OF_COARSE, *OF_FINER]
+    exponents = [of_coarse, *OF_FINER]
     maps = [np.abs(smooth), *(np.maximum(usu.interpolate(level, (height, width), "bilinear"), 0) for level in finer)]
     tops = [one.max() or 1.0 for one in maps]
     result = np.empty_like(smooth)
@@ -43,11 +43,12 @@ def naive(smooth: np.ndarray, finer: list[np.ndarray]) -> np.ndarray:
 
 @pytest.mark.parametrize("levels", [0, 1, 2, 3])
 @pytest.mark.parametrize("shift", [0.0, 10.0, -10.0])
-def test_layered_is_its_formula(levels, shift):
+@pytest.mark.parametrize("of_coarse", [OF_COARSE, 0.25, 0.0])
+def test_layered_is_its_formula(levels, shift, of_coarse):
     smooth = normal(20, 28) + shift
     finer = [normal(5, 7) * 3, normal(9, 14), normal(10, 10)][:levels]
-    expected = naive(smooth.numpy(), [level.numpy() for level in finer[:2]])
-    np.testing.assert_allclose(layered(smooth, finer).numpy(), expected, rtol=1e-12)
+    expected = naive(smooth.numpy(), [level.numpy() for level in finer[:2]], of_coarse)
+    np.testing.assert_allclose(layered(smooth, finer, of_coarse=of_coarse).numpy(), expected, rtol=1e-12)
 
 
 def test_layered_looks_at_each_map_of_a_batch_alone_and_at_no_scale():

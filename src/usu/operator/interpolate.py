@@ -252,18 +252,18 @@ def painted(coarse: Tensor, scores: Tensor, cells: Array | Labels | None, *, fla
     return partition.spread(coarse.reshape(-1, coarse.shape[-1])).reshape(*batch, *partition.lattice)
 
 
-def layered(smooth: Tensor, finer: Sequence[Tensor], dims: int = 2) -> Tensor:
-    """What several layers agree on: p = b^½ · l₁ · l₂^½, each map (..., H, W) over its largest value plus a floor.
+def layered(smooth: Tensor, finer: Sequence[Tensor], dims: int = 2, of_coarse: float = OF_COARSE) -> Tensor:
+    """What several layers agree on: p = b^c · l₁ · l₂^½, each map (..., H, W) over its largest value plus a floor.
 
     The finer maps know only what speaks for the target; where the coarse one is negative it stands alone, negative.
-    ``dims``: of one map.
+    ``dims``: of one map; ``of_coarse``: c.
 
     >>> smooth, finer = torch.tensor([[0.97, 0.0]]).double(), torch.tensor([[0.97, 0.97]]).double()
     >>> layered(smooth, [finer]).log().round(decimals=2).tolist()  # ½ log 1.03 + log 1.03; ½ log 0.03 + log 1.03
     [[0.04, -1.72]]
     """
     size = tuple(smooth.shape[-dims:])
-    logs = OF_COARSE * _unit(smooth.abs(), dims).log()
+    logs = of_coarse * _unit(smooth.abs(), dims).log()
     alone = -logs.exp()
     for level, exponent in zip(finer, OF_FINER, strict=False):
         logs = logs + exponent * _unit(resized(level.to(smooth), size).clamp(min=0), dims).log()

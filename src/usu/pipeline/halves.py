@@ -285,7 +285,8 @@ def base_of(
     base = None if settings.base is None else painted(coarse, scores, cells, flat=settings.base == "layers")
     if base is None:
         return None
-    base = layered(base, finer, 2 if cells is None else cells.ndim) if settings.base == "layers" else base
+    if settings.base == "layers":
+        base = layered(base, finer, 2 if cells is None else cells.ndim, settings.of_coarse)
     return base if isinstance(settings.budget, SoftPrior) else base.abs()
 
 

@@ -199,7 +199,8 @@ def coarse_map(
         raise ValueError(f"`layer` must be None for {source}, which goes through all layers; got {layer!r}.")
     if top is not None:
         raise ValueError(f"`top` must be None for {source}; got {top}. Name the classes with `target`.")
-    return (attention_rollout if source == "attention_rollout" else gradient_attention)(model, images, target)
+    of_all = {"attention_rollout": attention_rollout, "gradient_attention": gradient_attention}
+    return of_all[source](model, images, target)
 
 
 def _cam(
