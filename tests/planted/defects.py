@@ -116,7 +116,7 @@ DEFECTS: tuple[Defect, ...] = (
     ),
     *_in(
         "forward", "forward/engine.py",
-        ("what was spent is not subtracted", "self.left -= pictures", "self.left -= 0"),
+        ("what was spent is not subtracted", "self.left = max(0, self.limit - self.spent)", "self.left = self.limit"),
         ("batches are not counted", "self.meter.count(size)", "self.meter.count(0)"),
     ),
     *_in(

@@ -126,8 +126,10 @@ def test_what_does_not_fit_gets_one_sentence() -> None:
         usu.upsample(torch.ones(4), given(1), net(1), picture=np.zeros((60, 2)))
     with pytest.raises(ValueError, match="for Felzenszwalb; got"):
         usu.segment.Felzenszwalb()(np.zeros((3, 3, 3, 1)), 2)
-    with pytest.raises(ValueError, match=r"`cells` must be those of `coarse` \(3\) and `scores` \(4\); got 4 for .* 2"):
+    with pytest.raises(ValueError, match=r"`cells` must be those of `coarse` \(3\); got the cells of a map of 2"):
         usu.redistribute(torch.ones(3), torch.ones(4), cells=usu.operator.cells.boxes((2,), (4,)))
+    with pytest.raises(ValueError, match=r"`cells` must have .* `scores` \(4\) ends with; got 1 x 4"):
+        usu.redistribute(torch.ones(2), torch.ones(4), cells=torch.tensor([[0, 0, 1, 1]]))
 
 
 @pytest.mark.parametrize("dims", [1, 3])

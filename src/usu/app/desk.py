@@ -100,7 +100,7 @@ class Desk:
                     outcome = "answered"
                     return
                 if isinstance(value, RefusedError):
-                    outcome = "refused"
+                    outcome = "cancelled" if value is question.ended and value.status != 504 else "refused"
                     raise value
                 yield value
         finally:

@@ -49,7 +49,8 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=both)
     except OSError as error:
-        raise UsuError(f"The page cannot listen ({error.strerror}). Try --port 0.") from None
+        why = (error.strerror or "").partition(" (while")[0]
+        raise UsuError(f"The page cannot listen on {host}, port {port} ({why}). Try --port 0.") from None
 
 
 def serve(

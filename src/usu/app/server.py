@@ -31,6 +31,8 @@ from usu.models.pictures import Picture, decode, read
 from usu.settings import PRESETS
 
 _TYPES = MimeTypes()
+#: Uploads that are read at once, and how many there may be with those that wait for that.
+_READING, _UPLOADS = 4, 16
 #: The longer side of a thumbnail.
 _SMALL = 320
 #: The most bytes of a question, and the seconds that one request may take to arrive.
@@ -121,6 +123,7 @@ class _Page:
         self.glass, self.limits, self.door, self.port = glass, limits, door, port
         self.desk = Desk(limits, open_about_errors=door.token is None)
         self.visitors = Visitors(limits, self.desk.turns.cancel)
+        self.reading, self.uploads = asyncio.Semaphore(_READING), 0
         #: Browsers do not keep the cookies of two ports apart.
         self.cookie = f"usu_{port}"
 
@@ -168,12 +171,23 @@ class _Page:
             raise RefusedError(say("one_upload"), 429)
         visitor.uploading = True
         try:
-            data = await _body(request, 1_000_000 * self.limits.megabytes)
+            data = await self._upload(request)
             most = 1_000_000 * self.limits.megapixels
             about = {"bytes": len(data)}
             return await self._open(visitor, lambda: decode(data, longest=self.limits.longest, most=most), about)
         finally:
             visitor.uploading = False
+
+    async def _upload(self, request: Request) -> bytes:
+        """A few at a time: all of what is read is in memory."""
+        if self.uploads >= _UPLOADS:
+            raise RefusedError(say("busy"), 503)
+        self.uploads += 1
+        try:
+            async with self.reading:
+                return await _body(request, 1_000_000 * self.limits.megabytes)
+        finally:
+            self.uploads -= 1
 
     async def sample(self, request: Request) -> Response:
         picture = _sample(request.path_params["name"], self.limits.longest)

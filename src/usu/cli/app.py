@@ -46,8 +46,9 @@ def app(
     log.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logging.getLogger("usu.app").addHandler(log)
     logging.getLogger("usu.app").setLevel(logging.INFO)
+    origin = run.source_from(source)
     loaded = load(model, weights=weights, device=device)
-    glass = glass_of(loaded, source=run.source_from(source), engine=engine)  # type: ignore[arg-type]
+    glass = glass_of(loaded, source=origin, engine=engine)  # type: ignore[arg-type]
     if glass.note:
         run.note(glass.note)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
-import pkgutil
+import operator
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -103,10 +104,11 @@ def _find(name: str) -> Any:
         from usu.upsamplers import by_name
 
         return by_name(name)
+    module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))  # a module beside the caller, as `python -m` would find it
     try:
-        found: Any = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
+        found: Any = operator.attrgetter(attribute)(importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
         raise ValueError(f"`upsampler` must be importable as package.module:function; got {name} ({error}).") from error
     finally:
         sys.path.pop(0)

@@ -234,6 +234,9 @@ def need(package: str, extra: str, purpose: str) -> None:
 
     from usu.errors import MissingExtraError
 
-    # an import that was blocked leaves None
-    if sys.modules.get(package, True) is None or find_spec(package) is None:
+    try:
+        found = find_spec(package)
+    except ValueError:  # set to None, or to something without a spec, in sys.modules
+        found = None
+    if found is None:
         raise MissingExtraError(package, extra, purpose)

@@ -42,7 +42,7 @@ class Meter:
     """Counts the pictures passed through a model: the one place where evaluations are counted.
 
     >>> meter = Meter(limit=3)
-    >>> meter.plan(2)
+    >>> meter.count(2)
     >>> meter.left
     1
     """
@@ -51,19 +51,19 @@ class Meter:
     spent: int = 0
 
     def __post_init__(self) -> None:
-        #: Evaluations that may still be planned; None if there is no limit.
-        self.left = self.limit
+        #: Evaluations that may still be made; None if there is no limit.
+        self.left = None if self.limit is None else max(0, self.limit - self.spent)
 
     def plan(self, pictures: int) -> None:
         """So many are about to be passed: no more than are left."""
-        if self.left is not None:
-            if pictures > self.left:
-                raise UsuError(f"{self.spent + pictures} evaluations were planned where {self.limit} are allowed.")
-            self.left -= pictures
+        if self.left is not None and pictures > self.left:
+            raise UsuError(f"{self.spent + pictures} evaluations were planned where {self.limit} are allowed.")
 
     def count(self, pictures: int) -> None:
         """So many were passed."""
         self.spent += pictures
+        if self.limit is not None:
+            self.left = max(0, self.limit - self.spent)
 
 
 @dataclass(frozen=True)

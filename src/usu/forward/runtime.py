@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import torch
@@ -120,7 +121,7 @@ def _exported(model: nn.Module, batch: Tensor, pictures: int | None, *, fresh: b
         except Exception:  # the runtime has a dozen exception classes; whatever is wrong with the file, make it anew
             path.unlink(missing_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{name}.{os.getpid()}.onnx")  # beside it, where large exports keep their weights
+    draft = path.with_name(f".{name}.{uuid4().hex}.onnx")  # beside it, where large exports keep their weights
     several = batch.expand(pictures or 2, *batch.shape[1:]).clone()
     axes = None if pictures else {"image": {0: "pictures"}, "logits": {0: "pictures"}}
     try:

@@ -229,8 +229,8 @@ def _fullgrad(base: Any, pictures: Tensor, eigen_smooth: bool, order: list[int])
     in which layers were made, and the gradients in the ``order`` in which they ran.
     """
     gradients = [check.as_numpy(gradient) for gradient in base.activations_and_grads.gradients]
-    if len(gradients) != len(base.bias_data) or pictures.grad is None:
-        wanted = f"each of its {len(base.bias_data)} layers with a bias once for FullGrad"
+    if len(gradients) != len(order) or pictures.grad is None:  # a layer counts as often as it ran
+        wanted = f"all of its {len(order)} layers with a bias that run for FullGrad"
         raise ValueError(f"`model` must use {wanted}; got gradients of {len(gradients)}.")
     terms = [np.abs(check.as_numpy(pictures.grad * pictures.detach()))]
     biases = {id(layer): bias for layer, bias in zip(base.target_layers, base.bias_data, strict=True)}

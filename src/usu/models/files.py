@@ -29,7 +29,8 @@ def from_py(name: str, weights: str | None = None) -> Loaded:
         loaded = made
     else:
         model, prepare = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-        loaded = Loaded(name, model, Preparation() if prepare is None else preparation(prepare))
+        way = Preparation() if prepare is None else _ran(name, lambda: preparation(prepare))
+        loaded = Loaded(name, model, way)
     if not callable(loaded.model):
         got = f"{name} returned {type(made).__name__}"
         raise ModelLoadError(f"`model` must name a function that returns a model, or (model, prepare); {got}.")

@@ -220,8 +220,9 @@ def from_transformers(folder: str, weights: str | None = None) -> Loaded:
 
 def _check_name(name: str, names: Sequence[str], wanted: str) -> None:
     if name not in names:
-        close = ", ".join(difflib.get_close_matches(name, names, n=5) or names[:5])
-        raise ModelLoadError(f"`model` must be {wanted}; got {name!r}. Close are: {close}.")
+        close = difflib.get_close_matches(name, names, n=5)
+        told = f"Close are: {', '.join(close)}" if close else f"Some are: {', '.join(names[:5])}"
+        raise ModelLoadError(f"`model` must be {wanted}; got {name!r}. {told}.")
 
 
 def _filled(name: str, weights: str | None, make: Callable[[bool], Any]) -> Any:

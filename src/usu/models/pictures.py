@@ -166,10 +166,11 @@ def find(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     asked = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not asked:
         raise ValueError("`paths` must name at least one picture; got none. Give a file, a folder or a glob.")
-    return list(dict.fromkeys(file for entry in asked for file in _expand(Path(entry).expanduser())))
+    return list(dict.fromkeys(file for entry in asked for file in _expand(entry)))
 
 
-def _expand(path: Path) -> list[Path]:
+def _expand(entry: str | Path) -> list[Path]:
+    path = Path(entry).expanduser()
     if path.is_file():
         return [path]
     if path.is_dir():
@@ -180,7 +181,7 @@ def _expand(path: Path) -> list[Path]:
         files, why = [], "does not exist"
     if found := sorted(file for file in files if looks_like_picture(file)):
         return found
-    raise FileNotFoundError(f"`paths` must lead to pictures; got {path}, which {why}.")
+    raise FileNotFoundError(f"`paths` must lead to pictures; got {entry}, which {why}.")
 
 
 def looks_like_picture(file: Path) -> bool:
@@ -296,8 +297,10 @@ def _pixels_of(low: float, high: float) -> tuple[int, int]:
     return start, max(round(high), start + 1)
 
 
-def prepared(picture: Picture, prepare: Prepare) -> tuple[Tensor, Geometry, NDArray]:
+def prepared(picture: Picture, prepare: Prepare | None) -> tuple[Tensor, Geometry, NDArray]:
     """The model's input, how it sits in the picture, and the same part as a person sees it."""
+    if prepare is None:  # of a `Loaded` of somebody's own
+        raise ValueError("`prepare` must say how a picture becomes the model's input; got None. Or hand in a tensor.")
     tensor, geometry = prepare(picture.pixels)
     return tensor, geometry, seen(picture.pixels, geometry)
 

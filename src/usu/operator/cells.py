@@ -233,10 +233,14 @@ def partition_of(
             raise ValueError(f"`cells` must be labels from 0 to {count - 1}, one per value of `coarse`; got {high}.")
         cells = Labels(labels, count)
     grid, lattice = cells.grid or (len(cells.sizes),), cells.lattice
-    if coarse.shape[-len(grid) :] != grid or field.shape[field.ndim - len(lattice) :] != lattice:
-        form, size = (" x ".join(map(str, shape)) for shape in (grid, lattice))
-        wanted = f"those of `coarse` ({check.shape(coarse)}) and `{name}` ({check.shape(field)})"
-        raise ValueError(f"`cells` must be {wanted}; got {size} for a map of {form}.")
+    form, size = (" x ".join(map(str, shape)) for shape in (grid, lattice))
+    if field.shape[field.ndim - len(lattice) :] != lattice:
+        wanted = f"the shape of the lattice that `{name}` ({check.shape(field)}) ends with"
+        raise ValueError(f"`cells` must have {wanted}; got {size}.")
+    if coarse.shape[-len(grid) :] != grid:
+        raise ValueError(
+            f"`cells` must be those of `coarse` ({check.shape(coarse)}); got the cells of a map of {form}."
+        )
     return cells, tuple(coarse.shape[: -len(grid)])
 
 

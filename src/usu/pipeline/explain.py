@@ -192,7 +192,7 @@ def _one_shown(coarse: CoarseMap, settings: Settings, row: int) -> tuple[NDArray
             values, finer, instead = torch.ones_like(values), [], "the scores alone, on a coarse map of ones"
         elif any(bool(level.any()) for level in finer):
             values, instead = torch.ones_like(values), "the finer layers alone, on a coarse map of ones"
-    plain = values.detach().cpu().double().numpy()
+    plain = values.detach().cpu().double().numpy().copy()  # the source keeps its own
     return plain, finer if finer or (instead and settings.scoring != "none") else None, instead
 
 

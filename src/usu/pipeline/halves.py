@@ -257,7 +257,8 @@ def map_of(
     """The second half: `usu.redistribute` as the settings have it, with the base measure they name.
 
     ``finer``: maps (..., h', w') of finer layers for ``base="layers"``; without any the coarse map stands alone in it.
-    A bilinear base needs a grid, so ``cells`` go without it.
+    A bilinear base needs a grid, so ``cells`` go without it. Nothing is checked: for tensors that came in through
+    `usu.upsample` or a source.
     """
     dims = 2 if cells is None else cells.ndim
     step = max(1, AT_ONCE // math.prod(scores.shape[-dims:]))

@@ -141,7 +141,7 @@ def _one(
     scored = scores_of(given, asked, settings, finer=finer, progress=progress, enough=enough)
     # a callable target may turn out to hold several
     several = given.several or len(scored.field) > 1
-    if callable(given.target):
+    if len(given.maps) > 1:
         agree(len(given.maps), len(scored.field))
     field = (scored.field if several else scored.field[0]).to(given.coarse.device)
     levels = finer if several else tuple(level[0] for level in finer)

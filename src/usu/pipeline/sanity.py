@@ -115,6 +115,7 @@ def sanity(
         model: an ``nn.Module``, or what `usu.explain` takes with one inside. It is not touched: a copy is spoiled.
         image: and the other arguments: as in `usu.explain`.
         target: one class index or name, a callable on the output, or None for the model's top class.
+        evaluations: of each explanation.
         steps: how many stages of shuffling, from the last layer alone to all layers; at most as many as there are.
         progress: True shows a line on standard error; or a function, called with the explanations done and to do.
 

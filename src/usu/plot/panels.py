@@ -93,7 +93,8 @@ def shares(field: NDArray, of: NDArray | None = None) -> NDArray:
     [[0.0, 1.0], [1.0, 2.0]]
     """
     average = float(np.nanmean(np.abs(field if of is None else of), dtype=np.float64))
-    return np.asarray(field / average if average > 0 else 0 * field)
+    wide = np.asarray(field, dtype=np.result_type(field, np.float32))  # half precision would overflow
+    return np.asarray(wide / average if average > 0 else 0 * wide)
 
 
 def scale_of(fields: Sequence[NDArray], *, quantile: float = QUANTILE, colormap: str | None = None) -> Scale:

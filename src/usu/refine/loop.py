@@ -150,7 +150,9 @@ def refine(
     put on the scale of the first depth and re-centred on their parent; Φ = α Φ_coarse + (1 - α) Φ_fine with α from H.
 
     Args:
+        score: scores segments. What it needs only once (the picture as it is) belongs to its first call.
         segments: the first partition, H x W with labels 0..P-1, each of them used.
+        settings: of them, those of the refinement, and the scale.
         affordable: how many more segments ``score`` can be asked about; None: no end to it. When they run short the
             most heterogeneous segments come first.
         most: segments that a level may be refined to; None: no end to it. Here, too, the most heterogeneous come first.
@@ -206,7 +208,9 @@ def refine(
         cut_short = left is not None and left < 2 and bool((families[which] == 1).any())
         settled = not changed(field, fields[-1], settings.tolerance, labels.ndim)
         labels = finer
-        levels, values, fields = [*levels, finer], [*values, new], [*fields, field]
+        levels.append(finer)
+        values.append(new)
+        fields.append(field)
         if cut_short or settled:
             reason = StopReason.EVALUATIONS if cut_short else StopReason.CONVERGED
             break

@@ -29,11 +29,13 @@ def delete(
 
     Args:
         engine: the model and the question; see `usu.forward.engine`.
+        image: (C, H, W), as the model takes it.
         segments: (H, W) labels from 0.
         fill: what takes a segment's place; see `usu.fills`.
         mode: ``"delete"`` as above; ``"keep"``: δ_p = g(S_p alone) - g(everything filled); ``"both"``: their mean.
         which: labels (or booleans) of the segments to evaluate; the others come back as NaN.
         reference: (T,) values of the picture itself, if they are known already (`Engine.aim`); saves one pass.
+        progress: called with the number of pictures done and in all.
 
     Guarantees:
         The same numbers as captum's FeatureAblation (``mode="delete"``). Evaluations: one per segment and mode, plus

@@ -43,7 +43,7 @@ class Felzenszwalb:
             raise ValueError(f"`picture` must be H x W x 3 or L x channels for Felzenszwalb; got {picture.shape}.")
         pixels = int(np.count_nonzero(region))
         if pixels <= parts:
-            return each_pixel(region)
+            return answer(each_pixel(region), parts, region)
         box = bounding_box(region)
         inner = region[box]
         colour = smoothed(picture[box], inner, self.smoothing) if self.smoothing > 0 else picture[box]

@@ -276,7 +276,7 @@ class Slic:
         whole = region is None
         picture, parts, region = question(picture, parts, region)
         if np.count_nonzero(region) <= parts:
-            return each_pixel(region)
+            return answer(each_pixel(region), parts, region)
         if parts == 1:
             return region.astype(np.int64) - 1
         if whole:

@@ -54,7 +54,7 @@ def finer_maps(engine: Engine, module: nn.Module, picture: Array, cells: int) ->
         leaf = engine.place(picture).detach().clone().requires_grad_()[None]
         with recorded(module, leaf, every=False, shapes=True) as seen:
             output = module(seen.entry.to(dtype=engine.dtype))
-        engine.meter.spent += 1
+        engine.meter.count(1)
         target = engine.target if engine.target is not None else (top_class(output),)
         values = read(output, target, engine.link, 1)[0]
         levels = [finer_layercams(finer_layers(seen, value, cells)) for value in values]

@@ -213,7 +213,7 @@ def one_pass(
     found: Chosen | None = None
     for score, goals in scores:
         if layer is not None:
-            found = _named_layer(seen, score, layer)
+            found = _named_layer(seen, score, layer, again=finer or score is not scores[-1][0])
         elif found is None:
             found = _last_layer(seen, score, spent, nearly)
         else:  # every class at the layer of the first
@@ -235,7 +235,7 @@ def _output_nodes(output: object, score: Tensor) -> tuple[set[Any], set[Any]]:
     return upstream(read_of, only=_COPIES), upstream(read_of, only=_POINTWISE)
 
 
-def _named_layer(seen: Recording, score: Tensor, layer: str) -> Chosen:
+def _named_layer(seen: Recording, score: Tensor, layer: str, *, again: bool) -> Chosen:
     """The layer asked for, as it ran last: its grid as found, else a plain (B, C, h, w)."""
     if seen.asked is None:
         raise ValueError(
@@ -251,7 +251,7 @@ def _named_layer(seen: Recording, score: Tensor, layer: str) -> Chosen:
             f"`layer` must have an output that lies over the picture; got {layer!r} with {check.shape(seen.asked)} for "
             f"pictures of {check.shape(seen.images)}. Choose an earlier layer, or leave it None to have one chosen."
         )
-    return replace(_at(score, [LayerOutput(layer, seen.asked, grid)])[0], reason="asked for")
+    return replace(_at(score, [LayerOutput(layer, seen.asked, grid)], again=again)[0], reason="asked for")
 
 
 def _last_layer(seen: Recording, score: Tensor, spent: set[Any], nearly: set[Any]) -> Chosen:
@@ -306,9 +306,9 @@ def finer_layers(seen: Recording, score: Tensor, cells: int, nearly: Collection[
     return _at(score, found) if found and score.requires_grad else []
 
 
-def _at(score: Tensor, layers: Sequence[LayerOutput]) -> list[Chosen]:
-    """Each layer with d(score) / d(output); the parameters' .grad stays as it is."""
-    slopes = torch.autograd.grad(score, [one.output for one in layers], retain_graph=True, allow_unused=True)
+def _at(score: Tensor, layers: Sequence[LayerOutput], *, again: bool = True) -> list[Chosen]:
+    """Each layer with d(score) / d(output); the parameters' .grad stays as it is. ``again``: the graph is kept."""
+    slopes = torch.autograd.grad(score, [one.output for one in layers], retain_graph=again, allow_unused=True)
     return [
         Chosen(name, grid, grid.arrange(output.detach()), None if slope is None else grid.arrange(slope))
         for (name, output, grid), slope in zip(layers, slopes, strict=True)

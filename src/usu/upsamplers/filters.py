@@ -5,9 +5,8 @@ In all of them ``coarse`` is (..., h, w) and ``picture`` H x W or H x W x 3 in [
 
 from __future__ import annotations
 
-from itertools import product
-
 import torch
+from torch import Tensor
 
 from usu import _checks as check
 from usu.operator.cells import Grid, Labels, interval_of
@@ -60,21 +59,27 @@ def joint_bilateral(
     y = (torch.arange(height, device=data.device).double() + 0.5) * h / height - 0.5
     x = (torch.arange(width, device=data.device).double() + 0.5) * w / width - 0.5
 
-    logs, near = [], []
-    # the cells so many rows and columns from each pixel's own
-    for down, right in product(range(-reach, reach + 1), repeat=2):
+    def neighbour(down: int, right: int) -> tuple[Tensor, Tensor]:
+        """log weight and value of the cell ``down`` rows and ``right`` columns from each pixel's own."""
         r, c = row + down, column + right
         inside = ((r >= 0) & (r < h))[:, None] & ((c >= 0) & (c < w))
         r, c = r.clamp(0, h - 1), c.clamp(0, w - 1)
         place = (r - y).square()[:, None] + (c - x).square()
         colour = (guide - small[:, r][:, :, c]).square().sum(0)
         log_weight = -place / (2 * sigma_space**2) - colour / (2 * sigma_range**2)
-        logs.append(log_weight.masked_fill(~inside, -torch.inf))
-        near.append((r, c))
-    result = data.new_zeros(*data.shape[:-2], height, width)
-    for weight, (r, c) in zip(torch.stack(logs).softmax(0), near, strict=True):
-        result = result + weight * data[..., r, :][..., c]
-    return check.like_input(coarse)(result)  # type: ignore[no-any-return]
+        return log_weight.masked_fill(~inside, -torch.inf), data[..., r, :][..., c]
+
+    window = [(down, right) for down in range(-reach, reach + 1) for right in range(-reach, reach + 1)]
+    # a first round for the largest weight: a narrow sigma must not make all of them underflow
+    top = data.new_full((height, width), -torch.inf)
+    for offset in window:
+        top = torch.maximum(top, neighbour(*offset)[0])
+    weights, weighted = torch.zeros_like(top), data.new_zeros(*data.shape[:-2], height, width)
+    for offset in window:
+        log_weight, value = neighbour(*offset)
+        weight = (log_weight - top).exp()
+        weights, weighted = weights + weight, weighted + weight * value
+    return check.like_input(coarse)(weighted / weights)  # type: ignore[no-any-return]
 
 
 def segment_pooled(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import select
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -245,6 +247,19 @@ def test_a_model_that_raises_or_hangs() -> None:
         assert client.ask("GET", "/health").status == 200
         trouble.free.set()
         until(lambda: app.state.desk.turns.lost == 0)
+
+
+def test_uploads_are_read_a_few_at_a_time_and_more_than_so_many_are_refused() -> None:
+    with served(glass(), limits=Limits(visitors=25)) as (port, _), ExitStack() as stack:
+        uploads = []
+        for visitor in [Client(port).visit() for _ in range(17)]:  # they begin and do not end
+            uploads.append(stack.enter_context(socket.create_connection(("127.0.0.1", port))))
+            cookie = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
+            lines = ["POST /api/pictures HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Cookie: {cookie}"]
+            uploads[-1].sendall("\r\n".join([*lines, "Content-Length: 9000", "", "x"]).encode())
+        answered, _, _ = select.select(uploads, [], [], 20)
+        assert [one.recv(12) for one in answered] == [b"HTTP/1.1 503"]
+        assert Client(port).ask("GET", "/health").status == 200
 
 
 def test_who_comes_to_a_full_house_reads_a_sentence() -> None:
