@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from usu.bench import Ray, Row, Sample, Store, contenders
 from usu.bench.evaluate import asked_metrics, network_of, run
-from usu.bench.units import Grid, Outcome, Unit
+from usu.bench.units import Outcome, Unit, UnitGrid
 
 UNITS, FAKE = 24, 10_000
 
@@ -40,7 +40,7 @@ class Fake:
     def __init__(self, stop: int | None = None) -> None:
         self.stop, self.first = stop, 0.0
 
-    def run(self, grid: Grid, units: Iterable[Unit]) -> Iterator[tuple[Unit, Outcome]]:
+    def run(self, grid: UnitGrid, units: Iterable[Unit]) -> Iterator[tuple[Unit, Outcome]]:
         for number, unit in enumerate(units):
             self.first = self.first or time.perf_counter()
             if number == self.stop:
@@ -49,14 +49,14 @@ class Fake:
             yield unit, Outcome(tuple(rows), ())
 
 
-def grid_of(pictures: int, size: int, metrics: list[str], *, waits: bool = False) -> Grid:
+def grid_of(pictures: int, size: int, metrics: list[str], *, waits: bool = False) -> UnitGrid:
     image = torch.rand(3, size, size, generator=torch.Generator().manual_seed(0))
     samples = [
         Sample(f"{number:05d}", image.roll(number, 2) if pictures < 100 else image) for number in range(pictures)
     ]
     torch.manual_seed(0)
     rivals = contenders(["bilinear", "cell"], evaluations=60)
-    return Grid(
+    return UnitGrid(
         {"": samples}, {"": network_of(Slow(waits).eval(), layer="body.2")}, {"": "gradcam"}, tuple(rivals),
         tuple(asked_metrics(metrics)),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from torch import nn
 from usu.bench import Sample, contenders
 from usu.bench.evaluate import asked_metrics, network_of
 from usu.bench.plan import evaluations_of
-from usu.bench.units import Grid
+from usu.bench.units import UnitGrid
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,13 +24,13 @@ else:
 PICTURES, NETWORKS, PASSES = 50_000, 9, 2_000
 
 
-def one_unit(plan: Path) -> Grid:
+def one_unit(plan: Path) -> UnitGrid:
     """The plan with one small picture and one small network."""
     asked = tomllib.loads(plan.read_text(encoding="utf-8"))
     network = network_of(nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), layer="0")
     samples, sources = [Sample("one", torch.zeros(3, 8, 8))], {name: name for name in asked["sources"]}
     rivals = tuple(contenders(asked["upsamplers"], evaluations=asked["evaluations"]))
-    return Grid({"": samples}, {"": network}, sources, rivals, tuple(asked_metrics(asked["metrics"])))
+    return UnitGrid({"": samples}, {"": network}, sources, rivals, tuple(asked_metrics(asked["metrics"])))
 
 
 def whole(plan: Path, store: Path) -> str:

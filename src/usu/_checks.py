@@ -5,7 +5,6 @@ An answer that will not do is one sentence, `` `argument` must ...; got .... ``,
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Sequence
 from math import isfinite, isnan
 from operator import methodcaller
@@ -104,48 +103,44 @@ def shape(tensor: torch.Tensor) -> str:
     return " x ".join(str(n) for n in tensor.shape) or "()"
 
 
-Extremes = namedtuple("Extremes", ("low", "high"))
-Extremes.__doc__ = "The lowest and the highest number of a tensor, NaN where there is one in it."
-
-
-def extremes(tensor: torch.Tensor) -> Extremes:
-    """Both in one pass.
+def extremes(tensor: torch.Tensor) -> tuple[float, float]:
+    """The lowest and the highest number, in one pass; NaN where there is one.
 
     >>> extremes(torch.tensor([2.0, -1.0]))
-    Extremes(low=-1.0, high=2.0)
+    (-1.0, 2.0)
     """
     plain = tensor.detach()
     while torch._C._functorch.is_functorch_wrapped_tensor(plain):  # inside torch.vmap no tensor has a number
         plain = torch._C._functorch.get_unwrapped(plain)
     low, high = torch.aminmax(plain)
-    return Extremes(low.item(), high.item())
+    return low.item(), high.item()
 
 
-def finite(name: str, tensor: torch.Tensor) -> Extremes:
+def finite(name: str, tensor: torch.Tensor) -> tuple[float, float]:
     """No NaN, no infinity."""
-    found = extremes(tensor)
-    if not (isfinite(found.low) and isfinite(found.high)):
-        kind = "NaN" if isnan(found.low) or isnan(found.high) else "infinity"
+    low, high = extremes(tensor)
+    if not (isfinite(low) and isfinite(high)):
+        kind = "NaN" if isnan(low) or isnan(high) else "infinity"
         raise ValueError(f"`{name}` must be finite; got {kind}.")
-    return found
+    return low, high
 
 
-def in_unit_interval(name: str, tensor: torch.Tensor) -> Extremes:
+def in_unit_interval(name: str, tensor: torch.Tensor) -> tuple[float, float]:
     """All of [0, 1], nothing else."""
-    found = extremes(tensor)
-    if isnan(found.low) or isnan(found.high):
+    low, high = extremes(tensor)
+    if isnan(low) or isnan(high):
         raise ValueError(f"`{name}` must be finite; got NaN.")
-    if found.low < 0 or found.high > 1:
-        raise ValueError(f"`{name}` must lie in [0, 1]; got values from {found.low:.4g} to {found.high:.4g}.")
-    return found
+    if low < 0 or high > 1:
+        raise ValueError(f"`{name}` must lie in [0, 1]; got values from {low:.4g} to {high:.4g}.")
+    return low, high
 
 
-def non_negative(name: str, tensor: torch.Tensor) -> Extremes:
+def non_negative(name: str, tensor: torch.Tensor) -> tuple[float, float]:
     """Finite and nowhere below zero."""
-    found = finite(name, tensor)
-    if found.low < 0:
-        raise ValueError(f"`{name}` must be non-negative; got {found.low:.4g}.")
-    return found
+    low, high = finite(name, tensor)
+    if low < 0:
+        raise ValueError(f"`{name}` must be non-negative; got {low:.4g}.")
+    return low, high
 
 
 def whole_number(name: str, value: int, *, least: int = 0, most: int | None = None) -> int:

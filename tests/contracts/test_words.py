@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -118,6 +119,18 @@ def _text(node: ast.expr) -> str | None:
 
 def test_the_source_keeps_the_manners() -> None:
     assert [offence for module in library() for offence in offences(module)] == []
+
+
+def named_twice(modules: Iterable[Module]) -> list[str]:
+    """Public classes whose name another one has."""
+    nodes = [node for module in modules for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+    count = Counter(node.name for node in nodes if not node.name.startswith("_"))
+    return [name for name, times in count.items() if times > 1]
+
+
+def test_every_public_class_has_a_name_of_its_own() -> None:
+    assert named_twice(library()) == []
+    assert "Settings" in named_twice([*library(), *library()])
 
 
 def test_the_source_has_messages_to_check() -> None:

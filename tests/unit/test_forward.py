@@ -394,3 +394,21 @@ def test_chunks_are_as_large_as_is_quickest_on_a_cpu(side, most):
 
     engine(lambda batch: torch.zeros(len(batch), 1), 0).evaluate(image, 130, build)
     assert max(sizes) == most
+
+
+def test_what_a_failed_pass_did_not_spend_may_be_spent_again():
+    calls = []
+
+    def flaky(batch):
+        calls.append(len(batch))
+        if len(calls) == 2:
+            raise RuntimeError("once")
+        return batch.sum((1, 2, 3))[:, None]
+
+    asked = engine(flaky, 0, limit=10, chunk=4)
+    picture = torch.zeros(1, 2, 2)
+    with pytest.raises(RuntimeError, match="once"):
+        asked.evaluate(picture, 6, lambda rows: torch.zeros(rows.stop - rows.start, 1, 2, 2))
+    assert (asked.meter.spent, asked.meter.left) == (4, 6)
+    asked.evaluate(picture, 6, lambda rows: torch.zeros(rows.stop - rows.start, 1, 2, 2))
+    assert (asked.meter.spent, asked.meter.left) == (10, 0)

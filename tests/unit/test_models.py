@@ -17,8 +17,9 @@ from PIL import Image
 from skimage.data import chelsea, coffee
 from torch import nn
 
+import usu
 from usu.errors import MissingExtraError, ModelLoadError
-from usu.models import Geometry, Preparation, imagenet_classes, load, pictures, place, resolve_target
+from usu.models import Geometry, Loaded, Preparation, imagenet_classes, load, pictures, place, resolve_target
 from usu.models.libraries import processor_preparation
 from usu.models.load import load_weights
 
@@ -476,3 +477,15 @@ def test_preprocessor_settings_of_transformers(tmp_path, settings, expected):
     if settings is not None:
         (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
     assert processor_preparation(tmp_path, (96, 96)) == expected
+
+
+def test_a_picture_for_a_model_without_a_preparation_is_one_sentence():
+    with pytest.raises(ValueError, match="`prepare` must say how a picture becomes the model's input; got None"):
+        usu.explain(Loaded("mine", nn.Identity(), None), np.zeros((8, 8, 3), np.uint8), 0)
+
+
+def test_a_preparation_that_is_none_is_one_sentence(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("import torch\ndef net():\n    return torch.nn.Identity(), {'mean': 1}\n")
+    with pytest.raises(ModelLoadError, match=r"mine\.py:net does not"):
+        load(f"{file}:net")

@@ -895,3 +895,8 @@ def test_a_wrong_answer_of_a_segmenter_of_ones_own_is_named(labels, words, depth
     settings = tiny(scoring="delete", segmenter=own, parts=9, depth=depth)
     with pytest.raises((TypeError, ValueError), match=rf"^`segmenter\(\.\.\.\)` {words}"):
         upsample(COARSE, IMAGE, lambda batch: batch.flatten(1), 0, preset=settings)
+
+
+def test_a_target_that_turns_out_to_be_several_must_fit_the_maps():
+    with pytest.raises(ValueError, match="`coarse` must hold one map for all targets or one for each of the 3; got 2"):
+        upsample(torch.ones(2, 4, 4), IMAGE, lambda batch: batch.flatten(1), range(3), preset=tiny(scoring="delete"))

@@ -12,6 +12,7 @@ import usu
 from usu.inputs import Input
 from usu.operator.interpolate import FLOOR, OF_COARSE, OF_FINER, RADII_PER_SIDE, follow_picture, guided_filter, layered
 from usu.pipeline import map_of
+from usu.pipeline.halves import base_of
 from usu.pipeline.run import expected_stability
 
 DRAW = torch.Generator().manual_seed(4)
@@ -245,3 +246,11 @@ def test_a_longer_run_is_compared_with_others_as_long_and_not_with_this_one():
     settings = replace(CELL, base=None, edges="segments", max_gain=None)
     found = [expected_stability(Runs(), labels, given, settings, (), times=times) for times in (1, 4)]
     assert found == [0, 1]
+
+
+@pytest.mark.parametrize("of_coarse", [OF_COARSE, 0.25])
+def test_the_settings_say_how_much_of_the_coarse_map_is_in_the_base(of_coarse):
+    coarse, finer = normal(4, 4).abs(), [normal(8, 8).abs()]
+    found = base_of(coarse, torch.zeros(16, 16).double(), replace(CELL, of_coarse=of_coarse), finer=finer)
+    smooth = torch.as_tensor(usu.interpolate(coarse, (16, 16), "bilinear"))
+    assert torch.allclose(found, layered(smooth, finer, of_coarse=of_coarse), rtol=1e-12)

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from usu import _checks as check
 from usu.bench.store import Failure
-from usu.bench.units import Grid, Outcome, Unit
+from usu.bench.units import Outcome, Unit, UnitGrid
 from usu.errors import MissingExtraError, UsuError
 
 #: Workers that a unit may cost before it is given up.
@@ -43,7 +43,7 @@ class Local:
     workers: int = 1
     patience: float | None = None
 
-    def run(self, grid: Grid, units: Iterable[Unit]) -> Iterator[tuple[Unit, Outcome]]:
+    def run(self, grid: UnitGrid, units: Iterable[Unit]) -> Iterator[tuple[Unit, Outcome]]:
         """The units' outcomes as they come."""
         check.whole_number("workers", self.workers, least=1)
         if self.workers == 1:
@@ -68,7 +68,7 @@ class Ray:
     workers: int | None = None
     patience: float | None = None
 
-    def run(self, grid: Grid, units: Iterable[Unit]) -> Iterator[tuple[Unit, Outcome]]:
+    def run(self, grid: UnitGrid, units: Iterable[Unit]) -> Iterator[tuple[Unit, Outcome]]:
         """The units' outcomes as they come."""
         try:
             import ray
@@ -94,7 +94,7 @@ class Ray:
 Engine: TypeAlias = Local | Ray
 
 
-def packed(grid: Grid) -> bytes:
+def packed(grid: UnitGrid) -> bytes:
     """The grid without its pictures, for another process: functions and classes of a script go with it."""
     try:
         return _dumped(replace(grid, datasets={}, _digests={}))
@@ -203,7 +203,7 @@ def serve() -> None:
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with suppress(EOFError):
-        grid: Grid = pickle.load(incoming)
+        grid: UnitGrid = pickle.load(incoming)
         while True:
             pickle.dump(grid.compute(pickle.load(incoming)), outgoing)
             outgoing.flush()
@@ -234,7 +234,7 @@ class _Computer:
     """What a Ray worker holds: the grid, unpacked once."""
 
     def __init__(self, payload: bytes) -> None:
-        self.grid: Grid = pickle.loads(payload)
+        self.grid: UnitGrid = pickle.loads(payload)
 
     def compute(self, unit: bytes) -> Outcome:
         return self.grid.compute(pickle.loads(unit))

@@ -19,7 +19,7 @@ from usu.bench.engines import Engine, Local, Ray
 from usu.bench.scene import Source
 from usu.bench.store import Failure, Store
 from usu.bench.table import Row, Table
-from usu.bench.units import Grid, Network, Outcome, Unit, metric_named
+from usu.bench.units import Network, Outcome, Unit, UnitGrid, metric_named
 from usu.errors import UsuWarning
 from usu.forward import Model
 from usu.forward.engine import RUNTIMES, RuntimeName
@@ -83,7 +83,7 @@ def evaluate(
     """
     many = pictures if isinstance(pictures, Mapping) else {"": pictures}
     models = model if isinstance(model, Mapping) else {"": model}
-    grid = Grid(
+    grid = UnitGrid(
         {name: as_samples(one) for name, one in many.items()},
         {name: network_of(one, forward, layer) for name, one in models.items()},
         sources_of(source),
@@ -109,7 +109,7 @@ def evaluate(
 
 
 def run(
-    grid: Grid, store: Store | None, engine: Engine, progress: Told | None = None
+    grid: UnitGrid, store: Store | None, engine: Engine, progress: Told | None = None
 ) -> Iterator[tuple[Unit, Outcome]]:
     """Compute what the store does not have yet; each outcome is in the store, and forgotten, before the next one."""
     grid = replace(grid, networks={name: _settled(network, grid) for name, network in grid.networks.items()})
@@ -172,7 +172,7 @@ def source_named(name: str) -> str | Source:
     return name
 
 
-def _settled(network: Network, grid: Grid) -> Network:
+def _settled(network: Network, grid: UnitGrid) -> Network:
     """``auto`` is decided once, on the first picture that can be opened, so that every worker has the same."""
     if network.forward != "auto":
         return network

@@ -14,7 +14,7 @@ from typing import Any
 from usu.bench.contenders import Guided, ScoresAlone, contenders
 from usu.bench.datasets import KINDS, PictureFile, spread
 from usu.bench.evaluate import asked_metrics, source_named
-from usu.bench.units import Grid, Network
+from usu.bench.units import Network, UnitGrid
 from usu.models import load
 
 #: What a plan, a dataset and a model may say.
@@ -30,7 +30,7 @@ class Plan:
     """What a file asks for."""
 
     title: str
-    grid: Grid
+    grid: UnitGrid
     #: The upsampler that the report compares the others with.
     against: str = "bilinear"
 
@@ -51,7 +51,7 @@ def read_plan(path: str | Path) -> Plan:
         if not told.get(name):
             raise ValueError(f"`plan` must have {name}; got {file}, which has none.")
     seed = told.get("seed", 0)
-    grid = Grid(
+    grid = UnitGrid(
         {name: _dataset(name, one) for name, one in told["datasets"].items()},
         {name: _network(name, one, told["datasets"]) for name, one in told["models"].items()},
         {short(name): source_named(name) for name in told.get("sources", ["gradcam"])},
@@ -72,8 +72,8 @@ def short(source: str) -> str:
 
 
 def narrowed(
-    grid: Grid, *, limit: int | None = None, part: tuple[int, int] = (1, 1), models: Sequence[str] = ()
-) -> Grid:
+    grid: UnitGrid, *, limit: int | None = None, part: tuple[int, int] = (1, 1), models: Sequence[str] = ()
+) -> UnitGrid:
     """Fewer pictures a model, the n-th of so many parts of them, or some of the models."""
     for name in models:
         if name not in grid.networks:
@@ -86,7 +86,7 @@ def narrowed(
     return replace(grid, networks=networks, part=part)
 
 
-def probe(grid: Grid) -> dict[str, float]:
+def probe(grid: UnitGrid) -> dict[str, float]:
     """Model -> seconds a unit takes, at most: its first picture with the first source, times the sources."""
     first = replace(grid, sources=dict([*grid.sources.items()][:1]))
     found: dict[str, float] = {}
@@ -98,7 +98,7 @@ def probe(grid: Grid) -> dict[str, float]:
     return found
 
 
-def evaluations_of(grid: Grid) -> int:
+def evaluations_of(grid: UnitGrid) -> int:
     """Pictures passed through the models, at most: nothing shared but what sources share."""
     asking = [one.settings for one in grid.rivals if isinstance(one, (Guided, ScoresAlone))]
     scored = sum(one.limit or one.parts * 4 for one in asking if one.scoring != "none")

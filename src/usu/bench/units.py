@@ -91,7 +91,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class UnitGrid:
     """The whole question; everything but the pictures travels to every worker once."""
 
     datasets: Mapping[str, Sequence[Openable]]
@@ -181,7 +181,7 @@ class Grid:
 class _Work:
     """A unit on its way."""
 
-    def __init__(self, grid: Grid, unit: Unit) -> None:
+    def __init__(self, grid: UnitGrid, unit: Unit) -> None:
         self.grid, self.unit = grid, unit
         self.rows: list[Row] = []
         self.failures: list[Failure] = []

@@ -61,7 +61,7 @@ def evaluate(
     from usu.bench import contenders
     from usu.bench.evaluate import asked_metrics, network_of, source_named
     from usu.bench.plan import Plan, narrowed, read_plan, short
-    from usu.bench.units import Grid
+    from usu.bench.units import UnitGrid
     from usu.models import load
     from usu.models.files import onnx_model
 
@@ -72,7 +72,7 @@ def evaluate(
         loaded = load(model, weights=weights, device=device)
         passes = onnx_model(forward) if forward is not None and forward.endswith(".onnx") else forward
         sources = source.split(",")
-        grid = Grid(
+        grid = UnitGrid(
             {"": _pictures(what, truth, limit)},
             {"": network_of(loaded, passes, layer)},
             {short(one) if len(sources) > 1 else "": source_named(one) for one in sources},

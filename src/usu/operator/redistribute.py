@@ -210,7 +210,7 @@ def cell_budgets(
     return check.like_input(coarse)(found.reshape(*batch, -1))  # type: ignore[no-any-return]
 
 
-def _checked(coarse: Array, scores: Array, signed: str, coarse_is: str) -> tuple[Tensor, Tensor, check.Extremes]:
+def _checked(coarse: Array, scores: Array, signed: str, coarse_is: str) -> tuple[Tensor, Tensor, tuple[float, float]]:
     values = check.as_tensor("coarse", coarse)
     guide = check.as_tensor("scores", scores, like=values)
     check.choice("signed", signed, ("flip", "literal"))

@@ -34,7 +34,7 @@ _LEFT = 0.5
 
 
 @dataclass(frozen=True)
-class Trial:
+class SanityTrial:
     """One thing that was changed, and what is left of the map."""
 
     name: str
@@ -51,7 +51,7 @@ class Sanity:
     """What is left of one map when the model, or the way of asking it, is changed."""
 
     explanation: Explanation
-    trials: tuple[Trial, ...]
+    trials: tuple[SanityTrial, ...]
 
     @property
     def passed(self) -> bool:
@@ -131,7 +131,7 @@ def sanity(
         raise TypeError(f"`model` must be an nn.Module, whose weights can be shuffled; got {got}.")
     given = pictured(image, about)
     settings = settings_of(preset, default=EXPLAIN_DEFAULT, evaluations=evaluations)
-    ways, trials = list(_ways(settings, source, given.image.ndim - 1)), list[Trial]()
+    ways, trials = list(_ways(settings, source, given.image.ndim - 1)), list[SanityTrial]()
     layers = [name for name, module in about.model.named_modules() if list(module.parameters(recurse=False))][::-1]
     if not layers:
         raise ValueError("`model` must have weights to shuffle; got one without.")
@@ -151,7 +151,7 @@ def sanity(
             )
             maps = [first.first_map, second.first_map]
             iou = iou_with_first(torch.stack([torch.from_numpy(one).double() for one in maps]), share=_TOP)
-            trials.append(Trial(name, wanted, iou, spearman(*(one.ravel() for one in maps))))
+            trials.append(SanityTrial(name, wanted, iou, spearman(*(one.ravel() for one in maps))))
             told(len(trials) + 1, count)
 
         for name, changed, other in ways:

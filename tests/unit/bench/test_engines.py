@@ -16,7 +16,7 @@ from torch import nn
 from usu.bench import Local, Ray, Sample, Store, contenders, evaluate
 from usu.bench.engines import TRIES, packed
 from usu.bench.evaluate import asked_metrics, network_of
-from usu.bench.units import Grid
+from usu.bench.units import UnitGrid
 
 DICE = torch.Generator().manual_seed(3)
 PICTURES = [Sample(name, torch.rand(3, 24, 24, generator=DICE)) for name in ("one", "two", "three", "four")]
@@ -108,7 +108,7 @@ def test_a_unit_that_always_costs_its_worker_is_given_up(tmp_path, whole):
 @pytest.mark.soak
 def test_who_stops_early_does_not_wait_for_a_unit(tmp_path):
     networks, rivals = {"": network_of(spoiled(tmp_path, "hangs"), layer="body.0")}, tuple(contenders(["nearest"]))
-    grid = Grid({"": PICTURES}, networks, {"": "gradcam"}, rivals, tuple(asked_metrics(["mass-error"])))
+    grid = UnitGrid({"": PICTURES}, networks, {"": "gradcam"}, rivals, tuple(asked_metrics(["mass-error"])))
     outcomes = Local(2).run(grid, grid.units())
     next(outcomes)
     start = time.perf_counter()
@@ -151,7 +151,7 @@ def test_what_cannot_be_sent_is_told():
 
 
 def test_pictures_stay_behind():
-    grid = Grid({"": PICTURES * 1000}, {"": network_of(Net())}, {"": "gradcam"}, (), ())
+    grid = UnitGrid({"": PICTURES * 1000}, {"": network_of(Net())}, {"": "gradcam"}, (), ())
     assert len(packed(grid)) < 100_000
 
 

@@ -18,7 +18,7 @@ from experiments.synthetic.tables import CLAIMING, CONTESTING, read_csv
 
 import usu
 from usu.bench import Guided
-from usu.bench.units import Grid
+from usu.bench.units import UnitGrid
 
 TINY = study.Study(
     size=32, count=42, grids=(2, 4), epochs_cnn=1, epochs_mlp=1, tested=3, tested_others=3, contested=3, unfaithful=2,
@@ -124,7 +124,7 @@ def test_what_ran_is_written_down(out) -> None:
 def test_a_second_run_measures_nothing_again(out, monkeypatch) -> None:
     before = {path: path.read_bytes() for path in (out / "rows").iterdir()}
     monkeypatch.setattr(study, "methods", few)
-    monkeypatch.setattr(Grid, "compute", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(UnitGrid, "compute", lambda *_: pytest.fail("measured again"))
     found, tests, _ = study.models(TINY, out)
     study.rows_of(TINY, out, "rrl-cnn", "gradcam", found["rrl-cnn"], tests["rrl-cnn"])
     assert {path: path.read_bytes() for path in (out / "rows").iterdir()} == before
