@@ -109,10 +109,41 @@ def test_choices_are_followed_and_nonsense_is_refused(result):
         certain.plot(object(), "stderr")
 
 
+@pytest.mark.parametrize("way", ["overlay", "plot"])
+def test_what_is_uncertain_fades(result, way):
+    """Nothing where the error is zero, half of the cover where it equals the value, all of it where it is vast."""
+    upsampled, plain = result.upsampled, np.asarray(result.overlay()).astype(int)
+    picture = np.rint(255 * result.picture).astype(int)
+
+    def shown(stderr: np.ndarray) -> np.ndarray:
+        one = replace(result, upsampled=replace(upsampled, stderr=stderr.astype(np.float32)))
+        if way == "overlay":
+            return np.asarray(one.overlay(fade=True)).astype(int)
+        axes = one.plot(pytest.importorskip("matplotlib.figure").Figure().add_subplot(), fade=True)
+        return np.rint(255 * np.asarray(axes.images[0].get_array())[..., :3]).astype(int)
+
+    values = result.pixel_map
+    assert np.array_equal(shown(0 * values), plain)
+    assert np.array_equal(shown(1e9 * np.ones_like(values)), picture)
+    assert np.abs(2 * (shown(values) - picture) - (plain - picture)).max() <= 2
+    for row in (slice(0, 16), slice(16, None)):  # each pixel by its own error
+        some = np.zeros_like(values)
+        some[row] = 1e9
+        assert np.array_equal(shown(some)[row], picture[row])
+        assert not np.array_equal(shown(some), picture)
+
+
+def test_nothing_fades_by_errors_that_nobody_knows(result):
+    certain = replace(result, upsampled=replace(result.upsampled, stderr=None))
+    with pytest.raises(ValueError, match="`fade` must be False, because nothing tells how sure"):
+        certain.overlay(fade=True)
+
+
 def test_a_batch_shows_every_picture():
     model, images = seeded(Tower), torch.rand(2, 3, 32, 32)
     found = usu.upsample(torch.rand(2, 4, 4), images, model, [1, 2], preset=chosen(parts=6), evaluations=20)
     assert found.overlay().size == (66, 32)
+    assert (np.asarray(found.overlay(fade=True)) != np.asarray(found.overlay())).any()
     assert "2 targets" in repr(found)
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from usu import _checks as check
 from usu.operator.interpolate import interpolate
 from usu.plot.lattices import sliced, together
-from usu.plot.panels import OPACITY, QUANTILE, SCORE_SCALE, Panel, blank, figure, rgb, scale_of, shares, show, tiled
+from usu.plot.panels import OPACITY, Panel, blank, figure, panels_of, rgb, show, tiled
+from usu.plot.scales import QUANTILE, SCORE_SCALE, scale_of, shares
 from usu.types import NDArray
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def plot(
     colormap: str | None = None,
     opacity: float = OPACITY,
     quantile: float = QUANTILE,
+    fade: bool = False,
 ) -> Any:
     """Draw on matplotlib axes of yours, which keep their style, or on new ones of pyplot's; returns them.
 
@@ -52,7 +54,7 @@ def plot(
     check.choice("kind", kind, get_args(Kind))
     check.real_number("opacity", opacity, least=0, most=1)
     check.real_number("quantile", quantile, least=0, most=1)
-    title, panels = result.title, result.panels()
+    title, panels = result.title, panels_of(result, fade)
     if kind in ("scores", "stderr"):
         title = f"{kind} of {title}"
         panels = _beside_the_map(result, panels, kind, colormap, quantile)

@@ -11,7 +11,8 @@ import numpy as np
 from usu.types import NDArray
 
 if TYPE_CHECKING:
-    from usu.plot.panels import Panel, Scale
+    from usu.plot.panels import Panel
+    from usu.plot.scales import Scale
 
 #: The most slices of a volume in a row, and the part of their width between two.
 SLICES, _GAP = 6, 0.04
@@ -54,6 +55,7 @@ def sliced(panels: Sequence[Panel], whole: NDArray | None = None) -> list[Panel]
             labels=None if panel.labels is None else in_a_row(panel.labels, which, between=-1),
             note="; ".join(filter(None, (panel.note, note))),
             of=panel.field,
+            sure=None if panel.sure is None else in_a_row(panel.sure, which),
         )
         for panel in panels
     ]
@@ -106,7 +108,8 @@ def curves(axes: Any, panels: Sequence[Panel], scale: Scale | None, ink: str | N
             if scale is not None and field is not None:
                 colours = scale.colours((field[:-1] + field[1:]) / 2)
                 axes.add_collection(LineCollection(pieces, colors=colours, linewidths=1.5, capstyle="round"))
-                band = np.concatenate([scale.colours(field), _BEHIND * scale.strength(field)[:, None]], 1)
+                seen = scale.strength(field) * (1 if panel.sure is None else panel.sure)
+                band = np.concatenate([scale.colours(field), _BEHIND * seen[:, None]], 1)
                 place = (-0.5, length - 0.5, top - 0.05, top + 1.05)
                 axes.imshow(band[None], extent=place, aspect="auto", zorder=0)
             middles.append(top + float(np.median(line)))

@@ -1,19 +1,18 @@
-"""From maps to panels: one unit, one scale for everything that is compared, the map over its photograph, and grids."""
+"""From maps to panels: the map over its photograph, one scale for everything that is compared, and grids."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from usu import _checks as check
-from usu.errors import MissingExtraError
 from usu.plot.lattices import curves, sliced, together
+from usu.plot.scales import QUANTILE, Scale, drawing, scale_of, shared_scale, shares, sureness
 from usu.types import NDArray
 
 if TYPE_CHECKING:
@@ -24,15 +23,8 @@ if TYPE_CHECKING:
 
     Result: TypeAlias = Upsampled[Any] | Explanation | Contrast
 
-#: Perceptually uniform and readable without colour vision: sequential for maps of one sign, diverging for two; and for
-#: scores, which are no evidence and should not look like it.
-ONE_SIGN, TWO_SIGNS, SCORES = "plasma", "RdBu_r", "cividis"
-#: Colours end at this quantile of what is shown: a few bright pixels would leave the rest dark.
-QUANTILE = 0.99
 #: How much of the picture the strongest colour hides.
 OPACITY = 0.85
-#: Below this part of a map's mass the other sign is an overshoot of an interpolation, not evidence.
-_OVERSHOOT = 0.05
 #: Less than 1, so that a map's weaker parts are seen over the picture.
 _RISE = 0.8
 #: What the model did not see.
@@ -45,85 +37,6 @@ _LIGHT, _DARK = ("#000000", "#ffffff"), ("#e8e8e8", "#121212")
 _WIDTH, _TEXT = 3.0, 0.62
 #: Panels flatter than this, signals and the slices of volumes, are so many times as wide.
 _FLAT, _WIDE = 0.25, 2.6
-
-
-def drawing(module: str) -> Any:
-    """A module of matplotlib."""
-    try:
-        return import_module(module)
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot", "Drawing a figure") from None
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Which value has which colour: from 0 to ``high``, or from ``-high`` to ``high`` for maps of two signs."""
-
-    high: float
-    signed: bool = False
-    colormap: str = ONE_SIGN
-    label: str = "share of the evidence (1× = average pixel)"
-    #: Behind the numbers of the colour bar.
-    times: str = "×"
-
-    @property
-    def low(self) -> float:
-        """The other end."""
-        return -self.high if self.signed else 0.0
-
-    def colours(self, field: NDArray) -> NDArray:
-        """(..., 3) in [0, 1]; NaN has the colour of 0."""
-        unit = (np.nan_to_num(field) - self.low) / (self.high - self.low)
-        return np.asarray(drawing("matplotlib").colormaps[self.colormap](np.clip(unit, 0, 1))[..., :3])
-
-    def strength(self, field: NDArray) -> NDArray:
-        """|value| as a part of the scale's end, in [0, 1]; what a scale of one sign does not show is 0."""
-        shown = np.abs(field) if self.signed else field
-        return np.asarray(np.clip(np.nan_to_num(shown) / self.high, 0, 1))
-
-
-#: Scores run from 0 to 1 everywhere.
-SCORE_SCALE = Scale(1.0, colormap=SCORES, label="score", times="")
-
-
-def shares(field: NDArray, of: NDArray | None = None) -> NDArray:
-    """A map in the unit of its own average pixel: m / mean |m|; ``of``: in the unit of another map.
-
-    >>> shares(np.array([[0.0, 2.0], [2.0, 4.0]])).tolist()
-    [[0.0, 1.0], [1.0, 2.0]]
-    """
-    average = float(np.nanmean(np.abs(field if of is None else of), dtype=np.float64))
-    wide = np.asarray(field, dtype=np.result_type(field, np.float32))  # half precision would overflow
-    return np.asarray(wide / average if average > 0 else 0 * wide)
-
-
-def scale_of(fields: Sequence[NDArray], *, quantile: float = QUANTILE, colormap: str | None = None) -> Scale:
-    """One scale for all of these maps, in the unit they have.
-
-    It ends at the ``quantile`` of their values taken together, and has two signs only where one of them means both.
-
-    >>> scale_of([np.array([[0.0, 2.0]])], quantile=1).high
-    2.0
-    """
-    check.real_number("quantile", quantile, least=0, most=1)
-    return shared_scale(fields, quantile, colormap)
-
-
-def shared_scale(fields: Sequence[NDArray], quantile: float = QUANTILE, colormap: str | None = None) -> Scale:
-    """`scale_of`, of a quantile that is known to be right."""
-    signed = any(_two_signs(field) for field in fields)
-    every = [np.abs(f if signed else np.maximum(f, 0)).ravel() for f in fields]
-    values = np.concatenate(every) if every else np.zeros(0)
-    values = values[np.isfinite(values)]
-    high = float(np.quantile(values, quantile, overwrite_input=True)) if len(values) else 0.0
-    # a map of a few pixels has its quantile at zero
-    high = high if high > 0 else float(values.max(initial=0.0)) or 1.0
-    return Scale(high, signed, colormap or (TWO_SIGNS if signed else ONE_SIGN))
-
-
-def _two_signs(field: NDArray) -> bool:
-    below, above = -np.nansum(np.minimum(field, 0)), np.nansum(np.maximum(field, 0))
-    return bool(below > _OVERSHOOT * (below + above))
 
 
 def overlay(
@@ -154,13 +67,17 @@ def overlay(
     return _over(picture, values, scale, opacity)
 
 
-def _over(picture: NDArray, values: NDArray, scale: Scale, opacity: float = OPACITY) -> NDArray:
-    """`overlay` of values in the unit of the scale."""
+def _over(
+    picture: NDArray, values: NDArray, scale: Scale, opacity: float = OPACITY, sure: NDArray | None = None
+) -> NDArray:
+    """`overlay` of values in the unit of the scale; where it is not ``sure`` of them, more of the picture shows."""
     made = np.empty(picture.shape, dtype=np.uint8)
     step = max(1, _AT_ONCE // values.shape[1])
     for start in range(0, len(values), step):
         rows = slice(start, start + step)
         cover: Any = opacity * scale.strength(values[rows])[..., None] ** _RISE
+        if sure is not None:
+            cover = cover * np.nan_to_num(sure[rows])[..., None]
         mixed = picture[rows] * (1 - cover) + scale.colours(values[rows]) * cover
         seen = np.isfinite(values[rows])[..., None]
         made[rows] = np.rint(255 * np.where(seen, mixed, _DIMMED * picture[rows]))
@@ -180,6 +97,8 @@ class Panel:
     labels: NDArray | None = None
     #: The whole volume, where the map is slices of it.
     of: NDArray | None = None
+    #: In [0, 1], like the map: how strongly each value is shown, where uncertain ones fade.
+    sure: NDArray | None = None
 
     @property
     def dims(self) -> int:
@@ -254,7 +173,7 @@ def show(
     elif panel.picture is None:
         axes.imshow(scale.colours(values), interpolation="nearest")
     else:
-        axes.imshow(_over(panel.picture, values, scale))
+        axes.imshow(_over(panel.picture, values, scale, sure=panel.sure))
     if panel.labels is not None:
         borders = np.zeros((*panel.labels.shape, 4))
         borders[:-1][np.diff(panel.labels, axis=0) != 0] = (1, 0.85, 0.2, 1)
@@ -311,9 +230,9 @@ def tiled(
             canvas.canvas.draw()
             tiles.append(np.asarray(canvas.canvas.buffer_rgba())[..., :3].copy())
         elif panel.picture is None:
-            tiles.append(rgb(scale.colours(values)))
+            tiles.append(rgb(scale.colours(values if panel.sure is None else values * panel.sure)))
         else:
-            tiles.append(_over(panel.picture, values, scale, opacity))
+            tiles.append(_over(panel.picture, values, scale, opacity, panel.sure))
     return panels, tiles, scale
 
 
@@ -322,8 +241,25 @@ def rgb(unit: NDArray) -> NDArray:
     return np.asarray(np.rint(255 * np.clip(unit, 0, 1)), dtype=np.uint8)
 
 
+def panels_of(result: Any, fade: bool) -> list[Panel]:
+    """The panels of a result; with ``fade``, what is uncertain is shown more weakly."""
+    panels: list[Panel] = result.panels()
+    if not fade:
+        return panels
+    if getattr(result, "stderr", None) is None:
+        raise ValueError("`fade` must be False, because nothing tells how sure this result is; got True.")
+    found = map(sureness, result.maps(), result.maps("stderr"))
+    placed = getattr(result, "on_original", lambda field: (None, field))
+    return [replace(panel, sure=placed(sure)[1]) for panel, sure in zip(panels, found, strict=True)]
+
+
 def overlays(
-    result: Result, *, colormap: str | None = None, opacity: float = OPACITY, quantile: float = QUANTILE
+    result: Result,
+    *,
+    colormap: str | None = None,
+    opacity: float = OPACITY,
+    quantile: float = QUANTILE,
+    fade: bool = False,
 ) -> Image:
     """The map over its picture, the file's own where it is known, as a Pillow image; several side by side on one scale.
 
@@ -331,10 +267,11 @@ def overlays(
         colormap: a name that matplotlib knows; None is ours.
         opacity: how much of the picture the strongest colour hides, from 0 to 1.
         quantile: of the map's values, at which the colours end.
+        fade: show values the more weakly, the larger their standard error is: by half where the two are equal.
     """
     check.real_number("opacity", opacity, least=0, most=1)
     check.real_number("quantile", quantile, least=0, most=1)
-    return pasted(result.panels(), colormap, opacity, quantile)
+    return pasted(panels_of(result, fade), colormap, opacity, quantile)
 
 
 def pasted(

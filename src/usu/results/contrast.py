@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from usu.plot import figures
-from usu.plot.panels import OPACITY, QUANTILE, Panel, overlays, shares
+from usu.plot.panels import OPACITY, Panel, overlays
+from usu.plot.scales import QUANTILE, shares
 from usu.results.result import Explanation
 from usu.types import NDArray
 

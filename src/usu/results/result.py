@@ -16,7 +16,8 @@ from usu.models.pictures import Geometry, placed
 from usu.operator.interpolate import Mode, resized
 from usu.plot import figures
 from usu.plot.lattices import sliced
-from usu.plot.panels import SCORE_SCALE, Panel, figure, overlays, shared_scale, shares
+from usu.plot.panels import Panel, figure, overlays
+from usu.plot.scales import SCORE_SCALE, shared_scale, shares
 from usu.refine import StopReason
 from usu.results.folder import NUMBERS, SCHEMA, SOURCE, save_explanation, stored
 from usu.sources.cams import CoarseMap
