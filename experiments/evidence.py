@@ -3,6 +3,8 @@
     python -m experiments.evidence DATA RUN [--workers 2]   # RUN: the store; the same command goes on where it was
     python -m experiments.readme docs/results docs/evidence.md && python docs/figures/evidence.py
 
+With ``--maps cell,cell-permuted-scores`` only these are made again.
+
 The pictures are those of the presets' confirmation. RISE knows no preset, so its 4,000 passes a picture are not made
 again: its rows are those of the confirmation.
 """
@@ -19,6 +21,7 @@ from experiments.first_table import wide
 from experiments.pages import markdown, prose
 from experiments.presets.pictures import confirmation
 from experiments.presets.rivals import LayerCam, RefineCam
+from experiments.renewed import renewed
 
 import usu
 from usu.bench import Local, Table, evaluate
@@ -143,16 +146,26 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("run", type=Path)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--maps", type=lambda text: text.split(","), help="only these anew, commas between")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     loaded, own = load("efficientnet_lite0"), {"layercam": LayerCam(), "refinecam": RefineCam()}
+    maps = [own.get(name, name) for name in asked.maps or CALLED if name != "rise"]
     table = evaluate(
-        [own.get(name, name) for name in CALLED if name != "rise"], confirmation(asked.data, loaded), loaded.model,
-        [*METRICS], layer=loaded.layer, out=asked.run, engine=Local(asked.workers), forward="auto",
+        maps, confirmation(asked.data, loaded), loaded.model, [*METRICS],
+        layer=loaded.layer, out=asked.run, engine=Local(asked.workers), forward="auto",
         progress=lambda name, done, total: print(f"{done}/{total} {name}", flush=True),
     )  # fmt: skip
     print("\n".join(f"left out: {name}: {reason}" for name, reason in table.failures.items()))
-    wide(Table(tuple(row for row in table.rows if row.picture not in table.failures), {}), RESULTS / "evidence.csv")
+    wanted = {row.picture for row in table.rows} - {*table.failures}
+    if asked.maps:
+        wanted &= {*Evidence(RESULTS / "evidence.csv").pictures}
+    found = Table(tuple(row for row in table.rows if row.picture in wanted), {})
+    if asked.maps:
+        wide(found, asked.run / "evidence.csv")
+        renewed(RESULTS / "evidence.csv", asked.run / "evidence.csv", ("picture", "upsampler"))
+        return
+    wide(found, RESULTS / "evidence.csv")
     with_rise(RESULTS / "evidence.csv", RESULTS / "presets-confirmed.csv")
 
 

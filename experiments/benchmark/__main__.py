@@ -1,6 +1,7 @@
 """The results of a plan as files of the documentation.
 
     python -m experiments.benchmark cross-method RUN   # RUN: the folder that usu evaluate wrote, or several
+    python -m experiments.benchmark cross-method RUN --over   # RUN has some of the upsamplers, measured again
     python -m experiments.benchmark cross-method       # the same from the committed CSV
 
 One line of the CSV is a picture under an upsampler; the report and every table and sentence of docs/benchmark.md and
@@ -20,6 +21,7 @@ from typing import Any
 from experiments.benchmark.told import Groups, different, told
 from experiments.benchmark.whole import whole
 from experiments.pages import filled, markdown, prose
+from experiments.renewed import renewed
 
 from usu.bench import Row, Store, Table
 from usu.bench.report import FAITHFUL, blocks_of, by_network, drawn, grouped, paper, printed_table, twins
@@ -27,6 +29,7 @@ from usu.bench.report import FAITHFUL, blocks_of, by_network, drawn, grouped, pa
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS, PAGES = DOCS / "results" / "benchmark", (DOCS / "benchmark.md", DOCS / "appendix" / "benchmark.md")
 PLANS = Path(__file__).parent
+WHOSE = ("dataset", "model", "source", "picture", "upsampler")
 FIRST = ("dataset", "model", "source", "picture", "target", "upsampler", "evaluations")
 #: Upsamplers that a page has room for; the report has all.
 SHOWN = (
@@ -44,7 +47,7 @@ SHOWN = (
 Tables = dict[tuple[str, str, str], Table]
 
 
-def keep(runs: list[Path], name: str) -> None:
+def keep(runs: list[Path], path: Path) -> None:
     """Stores as one line per picture and upsampler, and what is known of the runs."""
     groups: dict[tuple[str, str, str], list[Row]] = {}
     facts: dict[str, str] = {}
@@ -55,8 +58,8 @@ def keep(runs: list[Path], name: str) -> None:
             facts |= store.ingredients()
             failures += [f"{one.name}: {one.sentence}" for one in store.failures()]
     metrics = list(dict.fromkeys(row.metric for rows in groups.values() for row in rows))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with (RESULTS / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*FIRST, *metrics])
         for rows in groups.values():
@@ -67,7 +70,7 @@ def keep(runs: list[Path], name: str) -> None:
                 cells = (values.get(metric, math.nan) for metric in metrics)
                 writer.writerow([*key, *("" if math.isnan(cell) else format(cell, ".6g") for cell in cells)])
     known = {key: value for key, value in facts.items() if key.startswith(("planned.", "title", "against"))}
-    (RESULTS / f"{name}.json").write_text(json.dumps({"facts": known, "failures": failures}, indent=1) + "\n")
+    path.with_suffix(".json").write_text(json.dumps({"facts": known, "failures": failures}, indent=1) + "\n")
 
 
 def read(name: str) -> Tables:
@@ -124,9 +127,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=("main", "cross-method"))
     parser.add_argument("runs", type=Path, nargs="*")
+    parser.add_argument("--over", action="store_true", help="upsamplers of RUN in the place of those committed")
     asked = parser.parse_args()
-    if asked.runs:
-        keep(asked.runs, asked.name)
+    if asked.runs and asked.over:
+        keep(asked.runs, asked.runs[0] / f"{asked.name}.csv")
+        renewed(RESULTS / f"{asked.name}.csv", asked.runs[0] / f"{asked.name}.csv", WHOSE)
+    elif asked.runs:
+        keep(asked.runs, RESULTS / f"{asked.name}.csv")
     known = json.loads((RESULTS / f"{asked.name}.json").read_text())
     groups = grouped(read(asked.name), known["facts"].get("against", "bilinear"))
     drawn(RESULTS, asked.name, known["facts"]["title"], [*blocks_of(groups, known["facts"], known["failures"])])
