@@ -294,8 +294,8 @@ def test_the_map_is_the_operator_on_the_scores(preset, sign):
     smooth = usu.interpolate(coarse, (16, 16), "bilinear")
     own = usu.PRESETS[preset]
     settings = {
-        "cell": {"base": layered(smooth, []).abs(), "max_gain": own.max_gain},
-        "soft": {"base": layered(smooth, []), "budget": own.budget},
+        "cell": {"base": layered(smooth, [], 2, own.of_coarse).abs(), "max_gain": own.max_gain},
+        "soft": {"base": layered(smooth, [], 2, own.of_coarse), "budget": own.budget},
         "paper": {"signed": "literal"},
     }[preset]
     expected = usu.redistribute(coarse, result.scores, temperature=own.temperature, **settings)

@@ -131,7 +131,7 @@ def test_the_map_is_the_operator_on_filtered_scores_with_the_layers_as_base(towe
     assert torch.equal(result.scores, scores)
     maps = heard(tower, target)
     maps = maps if result.scores.ndim == 3 else tuple(level[0] for level in maps)
-    base = layered(usu.interpolate(coarse, (32, 32), "bilinear"), maps)
+    base = layered(usu.interpolate(coarse, (32, 32), "bilinear"), maps, 2, settings.of_coarse)
     base = base if preset == "soft" else base.abs()
     expected = usu.redistribute(
         coarse, scores, temperature=settings.temperature, base=base, budget=settings.budget,

@@ -136,6 +136,20 @@ def test_a_trace_is_below_rounding_and_orders_the_pixels_of_an_empty_cell(sign):
     assert torch.equal(result[heavy], silent[heavy])
 
 
+@pytest.mark.parametrize("lead", [(), (3,)])
+def test_pixels_of_all_empty_cells_are_ranked_as_if_there_were_no_cells(lead):
+    """Each is the map of one great cell there, up to one factor a target: so scores rank them across cells, too."""
+    coarse, scores = with_holes(*lead, 4, 4).abs(), torch.rand(*lead, 20, 28, generator=DRAW, dtype=torch.float64)
+    coarse[..., 3, 0] = 0
+    result = map_of(coarse, scores, replace(CELL, base=None, max_gain=None))
+    empty = coarse.repeat_interleave(5, -2).repeat_interleave(7, -1) == 0
+    wanted = (scores / CELL.temperature).exp()
+    for one, mask, free in zip(*(field.reshape(-1, 20, 28) for field in (result, empty, wanted)), strict=True):
+        found = one[mask] / free[mask]
+        assert float(found.max() / found.min()) < 1 + 1e-9
+        assert int(mask.sum()) == 3 * 35
+
+
 def test_the_ceiling_and_the_base_hold_in_an_empty_cell_too():
     coarse = with_holes(4, 4).abs()
     result = map_of(coarse, SCORES, replace(CELL, temperature=0.01), finer=[normal(10, 14)])
@@ -189,7 +203,7 @@ def test_the_base_is_the_layers_for_maps_of_any_sign(name, sign):
     coarse, finer = normal(4, 4), [normal(8, 8), normal(10, 14)]
     coarse = coarse.abs() if sign else coarse
     settings = usu.PRESETS[name]
-    base = layered(usu.interpolate(coarse, (20, 28), "bilinear"), finer)
+    base = layered(usu.interpolate(coarse, (20, 28), "bilinear"), finer, 2, settings.of_coarse)
     found = map_of(coarse, SCORES, settings, finer=finer)
     expected = usu.redistribute(
         coarse, SCORES, temperature=settings.temperature, budget=settings.budget, max_gain=settings.max_gain,
@@ -197,7 +211,7 @@ def test_the_base_is_the_layers_for_maps_of_any_sign(name, sign):
     )  # fmt: skip
     assert torch.allclose(found, expected, rtol=1e-12, atol=1e-15)
     plain = map_of(coarse, SCORES, settings)
-    alone = layered(usu.interpolate(coarse, (20, 28), "bilinear"), [])
+    alone = layered(usu.interpolate(coarse, (20, 28), "bilinear"), [], 2, settings.of_coarse)
     expected = usu.redistribute(
         coarse, SCORES, temperature=settings.temperature, budget=settings.budget, max_gain=settings.max_gain,
         base=alone.abs() if name == "cell" else alone,

@@ -216,6 +216,8 @@ def _box_mean(field: Tensor, radius: int, dims: int = 2) -> Tensor:
 
 #: Keeps a place alive where one of the maps is zero, as a part of the map's largest value.
 FLOOR = 0.03
+#: What an empty cell gets at least, as a part of what the one that is wanted most gets.
+_LEAST = 1e-6
 #: Exponents of the coarse map and of the finer ones, the next finer first.
 OF_COARSE, OF_FINER = 0.5, (1.0, 0.5)
 
@@ -276,15 +278,22 @@ def _unit(values: Tensor, dims: int) -> Tensor:
     return values / top.where(top > 0, 1) + FLOOR
 
 
-def with_trace(coarse: Tensor, trace: float, inner: int) -> Tensor:
+def with_trace(coarse: Tensor, trace: float, free: Tensor, cells: Array | Labels | None = None) -> Tensor:
     """Empty cells with a trace of the mean cell's density, less than D1 promises: their pixels then have an order.
 
-    The last ``inner`` dimensions are one map's; a map of zeros stays so.
+    a_k = trace · mean |a| · m_k / max m, where m_k is the mean over the cell of ``free`` (..., H, W), what the pixels
+    would get if no cell had a mass of its own. So pixels of different empty cells are ranked as that map ranks them.
+    A map of zeros stays so.
 
-    >>> with_trace(torch.tensor([0.0, 4.0]), 0.25, 1).tolist()
-    [0.5, 4.0]
+    >>> free = torch.tensor([2.0, 8.0, 1.0, 4.0])
+    >>> with_trace(torch.tensor([0.0, 4.0, 0.0, 0.0]), 0.25, free, torch.arange(4)).tolist()
+    [0.0625, 4.0, 0.03125, 0.125]
     """
-    if not trace:
-        return coarse
-    spatial = tuple(range(-inner, 0))
-    return torch.where(coarse == 0, trace * coarse.detach().abs().mean(spatial, keepdim=True), coarse)
+    parts, batch = partition_of(coarse, free, cells)
+    flat, empty = free.detach().reshape(-1, *parts.lattice), coarse == 0
+    lead = free.shape[: free.ndim - len(parts.lattice)]
+    wanted = parts.total(flat) / parts.sizes.clamp(min=1)
+    wanted = (wanted / wanted.amax(1, keepdim=True).clamp(min=_LEAST)).clamp(min=_LEAST)
+    spatial = tuple(range(len(batch) - coarse.ndim, 0))
+    mean = coarse.detach().abs().mean(spatial, keepdim=True)
+    return torch.where(empty, trace * mean * wanted.reshape(*lead, *coarse.shape[len(batch) :]).to(coarse), coarse)

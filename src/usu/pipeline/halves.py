@@ -270,13 +270,18 @@ def map_of(
             parts.append(map_of(own, scores[rows], settings, cells=cells, finer=levels))
         return torch.cat(parts)
     base = base_of(coarse, scores, settings, cells=cells, finer=finer)
-    if settings.trace:
-        coarse = with_trace(coarse, settings.trace, inner_dims(cells))
+    shared: dict[str, Any] = {
+        "cells": cells,
+        "temperature": settings.temperature,
+        "potential": settings.potential,
+        "base": base,
+    }
+    if settings.trace and bool((coarse == 0).any()):
+        free = redistributed(torch.ones_like(coarse), scores.detach(), budget=SoftPrior(1.0, 0.0), **shared)
+        coarse = with_trace(coarse, settings.trace, free, cells)
     return redistributed(
-        coarse, scores, cells=cells,
-        temperature=settings.temperature, potential=settings.potential, budget=settings.budget, base=base,
-        signed=settings.signed, max_gain=settings.max_gain,
-    )  # fmt: skip
+        coarse, scores, budget=settings.budget, signed=settings.signed, max_gain=settings.max_gain, **shared
+    )
 
 
 def base_of(
