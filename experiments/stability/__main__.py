@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,12 +25,15 @@ def measure(asked: argparse.Namespace) -> None:
     rows, loaded = {step: rows_of(path) for step, path in paths.items()}, network(asked.network, asked.data)
     for file in files_of(asked.data / folder, even=asked.steps == ["softer"])[: asked.pictures]:
         missing = [step for step in paths if file.stem not in {row["picture"] for row in rows[step]}]
-        case = case_of(loaded, pixels_of(file)) if missing else None
+        answers = None if asked.answers is None else asked.answers / asked.network / f"{folder}-{file.stem}.pt"
+        case = case_of(loaded, pixels_of(file), answers=answers) if missing else None
         for step in missing:
-            row = {} if case is None else STEPS[step](case, file)
+            row = {} if case is None else STEPS[step](replace(case, only=frozenset(asked.presets)), file)
             rows[step].append({"picture": file.stem, **{key: format(value, ".6g") for key, value in row.items()}})
             paths[step].write_text(text_of(rows[step]), encoding="utf-8")
-            print(step, asked.network, file.stem, row.get("soft iou"), flush=True)
+            print(step, asked.network, file.stem, *(f"{name} {row[name]:.3f}" for name in [*row][:1]), flush=True)
+            if case is not None:
+                case.model.keep()
 
 
 def text_of(rows: list[dict[str, str]]) -> str:
@@ -71,6 +75,8 @@ def main() -> None:
     one.add_argument("network", choices=NETWORKS)
     one.add_argument("run", type=Path)
     one.add_argument("--pictures", type=int, default=40)
+    one.add_argument("--answers", type=Path, help="a folder that keeps the model's answers, for runs after this one")
+    one.add_argument("--presets", type=lambda text: text.split(","), default=(), help="only these, commas between")
     one.set_defaults(work=measure)
     two = commands.add_parser("page")
     two.add_argument("run", type=Path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,19 +44,34 @@ NETWORKS = {
 
 
 class Remembered:
-    """A model that is asked about a picture once."""
+    """A model that is asked about a picture once; `keep` writes its answers to a file that the next one begins with."""
 
-    def __init__(self, model: Any) -> None:
-        self.model, self.known = model, {}
+    def __init__(self, model: Any, file: Path | None = None) -> None:
+        self.model, self.file, self.known = model, file, {}
+        if file is not None and file.is_file():
+            self.known = torch.load(file, weights_only=True)
+        self.kept = len(self.known)
 
     def __call__(self, batch: Tensor) -> Tensor:
-        keys = [hashlib.blake2b(one.contiguous().numpy().tobytes(), digest_size=16).digest() for one in batch]
+        keys = [hashlib.blake2b(one.contiguous().numpy().tobytes(), digest_size=16).hexdigest() for one in batch]
         new = {key: row for row, key in enumerate(keys) if key not in self.known}
         if new:
             with torch.no_grad():
                 found = self.model(batch[list(new.values())])
-            self.known |= dict(zip(new, found.float(), strict=True))
+            self.known |= {key: row.clone() for key, row in zip(new, found.float(), strict=True)}
         return torch.stack([self.known[key] for key in keys])
+
+    def keep(self) -> None:
+        """With what another process has written since."""
+        if self.file is None or len(self.known) == self.kept:
+            return
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        if self.file.is_file():
+            self.known = torch.load(self.file, weights_only=True) | self.known
+        draft = self.file.with_suffix(f".{os.getpid()}")
+        torch.save(self.known, draft)
+        draft.replace(self.file)
+        self.kept = len(self.known)
 
 
 class DrawnFill:
@@ -89,6 +105,12 @@ class Case:
     source: usu.CoarseMap
     target: int
     model: Remembered
+    #: The names of the settings that are measured; none: all.
+    only: frozenset[str] = frozenset()
+
+    def asked(self, *names: str) -> list[str]:
+        """Those of ``names`` that are measured."""
+        return [name for name in names if not self.only or name in self.only]
 
     @property
     def coarse(self) -> Tensor:
@@ -120,14 +142,17 @@ class Case:
         return found
 
 
-def case_of(loaded: Loaded, pixels: np.ndarray, target: int | None = None) -> Case | None:
-    """None where Grad-CAM finds nothing."""
+def case_of(
+    loaded: Loaded, pixels: np.ndarray, target: int | None = None, answers: Path | Remembered | None = None
+) -> Case | None:
+    """None where Grad-CAM finds nothing. ``answers``: what knows those of before, or the file that they are kept in."""
     image, geometry = loaded.prepare(pixels)
     source = usu.gradcam(loaded.model, image[None], target, layer=loaded.layer, finer=True)
     if not bool(source.values.any()) or source.targets is None:
         return None
     picture = seen((pixels / 255).astype(np.float32), geometry)
-    model = Remembered(runtime(loaded.model, image, "auto").model)
+    known = isinstance(answers, Remembered)
+    model = answers if known else Remembered(runtime(loaded.model, image, "auto").model, answers)
     return Case(loaded, image, picture, source, source.targets[0], model)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from experiments.pages import prose
 from experiments.stability.cases import NETWORKS, column
 from experiments.stability.rivals import SHAPIQ
-from experiments.stability.steps import FEW, LONG, TEMPERATURES, WEAKER
+from experiments.stability.steps import FEW, LONG
 from experiments.stability.tables import (
+    EARLIER,
     LEVEL,
     PAID,
     Against,
@@ -200,7 +201,7 @@ NOTHING = "nothing that can be told"
 
 def _softer(every: Mapping[str, Rows]) -> list[str]:
     """What a higher temperature would gain, and its price; and both with a weaker coarse map."""
-    first, warm = TEMPERATURES[0], TEMPERATURES[2]
+    first, warm = EARLIER[0], EARLIER[2]
     gained, costs = _traded(every, f"cell@{warm}", f"cell@{first}")
     again, price = _traded(every, f"weaker cell@{warm}", f"cell@{first}")
     if not gained:
@@ -208,11 +209,11 @@ def _softer(every: Mapping[str, Rows]) -> list[str]:
     free = all(NOTHING in one for one in price)
     return [
         f"- **A softer map is more stable, and not for nothing.** At even places a temperature of {warm} instead of "
-        f"{first} takes two seeds of `cell` {_listed(gained)}. It costs {_listed(costs)}. With an exponent of {WEAKER} "
+        f"{first} takes two seeds of `cell` {_listed(gained)}. It costs {_listed(costs)}. With an exponent of 0.25 "
         f"for the coarse map as well, the agreement goes {_listed(again)}, and the price is "
         f"{NOTHING if free else _listed(price)}. Presets change only with all of their tables, so this one is yours to "
         "choose today: "
-        f"`dataclasses.replace(usu.PRESETS['cell'], temperature={warm}, of_coarse={WEAKER})`."
+        f"`dataclasses.replace(usu.PRESETS['cell'], temperature={warm}, of_coarse=0.25)`."
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +21,23 @@ from usu.forward.fills import FILLS
 from usu.metrics import cell_auroc
 from usu.models.pictures import seen
 from usu.segment import Felzenszwalb, Tiles, Watershed
-from usu.settings import PRESETS
+from usu.settings import PRESETS, Settings
 
 BUDGETS = (30, 60, 100, 150, 300, 600, 1200)
 #: Where the coarse map should pay most: compared with the same estimator without it.
 FEW = (30, 60, 100, 300)
 #: Evaluations of the map that the others are compared with.
 LONG = 3000
-#: That of the presets and higher ones: what a softer map gains in stability and costs in faithfulness.
-TEMPERATURES = (PRESETS["cell"].temperature, 0.4, 0.5, 0.7)
-#: The coarse map's exponent in the base measure: the presets', and a weaker one. Where cells keep their mass, the
-#: coarse map has had its say already.
-WEAKER = 0.25
-#: Other seeds that the prediction of one run is compared with.
-REPEATS = 5
+#: Of `cell`: what a softer map gains in stability and costs in faithfulness.
+TEMPERATURES = (0.5, 0.7, 0.85, 1.0)
+#: Seeds whose agreement, pair by pair, the prediction of one run is compared with.
+RUNS = 6
 Row = dict[str, float]
 
 
 def seeds(case: Case, _: Path) -> Row:
     row: Row = {}
-    for name in ("soft", "cell", "former soft", "former cell", "scores alone"):
+    for name in case.asked("soft", "cell", "former soft", "former cell", "scores alone"):
         one, other = (case.made(SETTINGS[name], 300, seed) for seed in (0, 1))
         row[f"{name} iou"], row[f"{name} pearson"] = agreement(one.pixel_map, other.pixel_map)
         row |= {f"{name} {metric}": value for metric, value in case.faithful(one.pixel_map).items()}
@@ -49,19 +47,19 @@ def seeds(case: Case, _: Path) -> Row:
 
 
 def repeats(case: Case, _: Path) -> Row:
-    """What seed 0 predicts of itself, and its agreement with several others: one pair alone is a noisy answer."""
+    """What seed 0 predicts, and how any two of several runs agree: one pair alone is a noisy answer."""
     row: Row = {}
-    for name in ("soft", "cell"):
-        one, *others = (case.made(SETTINGS[name], 300, seed) for seed in range(REPEATS + 1))
-        found = [agreement(one.pixel_map, other.pixel_map) for other in others]
+    for name in case.asked("soft", "cell"):
+        runs = [case.made(SETTINGS[name], 300, seed) for seed in range(RUNS)]
+        found = [agreement(one.pixel_map, other.pixel_map) for one, other in combinations(runs, 2)]
         row[f"{name} iou"], row[f"{name} pearson"] = (float(value) for value in np.mean(found, axis=0))
-        row[f"{name} predicted"] = float(one.stability)
+        row[f"{name} predicted"] = float(runs[0].stability)
     return row
 
 
 def long(case: Case, _: Path) -> Row:
     row: Row = {}
-    for name in ("soft", "cell"):
+    for name in case.asked("soft", "cell"):
         far, near, other = (case.made(SETTINGS[name], n, seed) for n, seed in ((LONG, 7), (300, 0), (300, 1)))
         row[f"{name} iou"], row[f"{name} pearson"] = agreement(far.pixel_map, near.pixel_map)
         row[f"{name} other iou"], row[f"{name} other pearson"] = agreement(far.pixel_map, other.pixel_map)
@@ -82,7 +80,7 @@ def covered(short: usu.Upsampled, far: usu.Upsampled) -> float:
 
 def curve(case: Case, _: Path) -> Row:
     row: Row = {}
-    for name in ("soft", "cell"):
+    for name in case.asked("soft", "cell"):
         for budget in BUDGETS:
             one, other = (case.made(SETTINGS[name], budget, seed) for seed in (0, 1))
             at = f"{name}@{budget}"
@@ -116,31 +114,38 @@ def moved(case: Case, path: Path) -> Row:
     pixels = pixels_of(path)
     kept = io.BytesIO()
     Image.fromarray(pixels).save(kept, "JPEG", quality=95)
-    again = case_of(case.loaded, pixels_of(kept), case.target)  # type: ignore[arg-type] # PIL reads both
-    shifted = replace(
-        case,
-        image=torch.roll(case.image, -1, -1),
-        picture=np.roll(case.picture, -1, 1),
-        source=usu.gradcam(
-            case.loaded.model, torch.roll(case.image, -1, -1)[None], case.target, layer=case.loaded.layer, finer=True
-        ),
-    )
-    for name in ("soft", "cell", "fast"):
+    again = case_of(case.loaded, pixels_of(kept), case.target, answers=case.model)  # type: ignore[arg-type] # PIL reads both
+    shifted = shifted_by_one(case)
+    for name in case.asked("soft", "cell", "fast"):
         settings = PRESETS["fast"] if name == "fast" else SETTINGS[name]
         evaluations = None if name == "fast" else 300
         first = case.made(settings, evaluations, 0).pixel_map
         if again is not None:
             found = again.made(settings, evaluations, 0).pixel_map
             row[f"{name} jpeg iou"], row[f"{name} jpeg pearson"] = agreement(first, found)
-        if bool(shifted.coarse.any()):
-            found = torch.roll(shifted.made(settings, evaluations, 0).pixel_map, 1, -1)[:, 1:]
-            row[f"{name} shift iou"], row[f"{name} shift pearson"] = agreement(first[:, 1:], found)
+        row |= after_shift(name, first, shifted, settings, evaluations)
     return row
+
+
+def shifted_by_one(case: Case) -> Case:
+    """The picture one pixel to the left, with a coarse map of its own."""
+    image, model = torch.roll(case.image, -1, -1), case.loaded.model
+    source = usu.gradcam(model, image[None], case.target, layer=case.loaded.layer, finer=True)
+    return replace(case, image=image, picture=np.roll(case.picture, -1, 1), source=source)
+
+
+def after_shift(name: str, first: Any, shifted: Case, settings: Settings, evaluations: int | None) -> Row:
+    """The agreement of a map with that of the shifted picture, moved back."""
+    if not bool(shifted.coarse.any()):
+        return {}
+    found = torch.roll(shifted.made(settings, evaluations, 0).pixel_map, 1, -1)[:, 1:]
+    iou, pearson = agreement(first[:, 1:], found)
+    return {f"{name} shift iou": iou, f"{name} shift pearson": pearson}
 
 
 def rivals(case: Case, _: Path) -> Row:
     row: Row = {}
-    for name in ("soft", "cell", "scores alone", "kernel SHAP"):
+    for name in case.asked("soft", "cell", "scores alone", "kernel SHAP"):
         found = case.faithful(case.made(SETTINGS[name], 300, 0).pixel_map)
         row |= {f"{name} {metric}": value for metric, value in found.items()}
     coarse = case.coarse.double()
@@ -149,8 +154,9 @@ def rivals(case: Case, _: Path) -> Row:
         "guided filter": lambda _: torch.as_tensor(usu.upsamplers.by_name("guided")(coarse, case.picture)),
         "fast": lambda _: case.made(PRESETS["fast"], None, 0).pixel_map,
     }
-    for name, rival in {**resized, **RIVALS}.items():
-        pixel_map = rival(case)
+    every: dict[str, Callable[[Case], Any]] = {**resized, **RIVALS}
+    for name in case.asked(*every):
+        pixel_map = every[name](case)
         if pixel_map is not None:
             row |= {f"{name} {metric}": value for metric, value in case.faithful(pixel_map).items()}
     return row
@@ -193,27 +199,27 @@ def outlines(case: Case, path: Path) -> Row:
     if not truth.any() or truth.all():
         return {}
     coarse = case.coarse.double()
-    maps = {
-        "bilinear": usu.interpolate(coarse, case.size, "bilinear"),
-        "guided": torch.as_tensor(usu.upsamplers.by_name("guided")(coarse, case.picture)),
-        "fast": case.made(PRESETS["fast"], None, 0).pixel_map,
-        "soft": case.made(SETTINGS["soft"], 300, 0).pixel_map,
-        "cell": case.made(SETTINGS["cell"], 300, 0).pixel_map,
+    ways: dict[str, Callable[[], Any]] = {
+        "bilinear": lambda: usu.interpolate(coarse, case.size, "bilinear"),
+        "guided": lambda: torch.as_tensor(usu.upsamplers.by_name("guided")(coarse, case.picture)),
+        "fast": lambda: case.made(PRESETS["fast"], None, 0).pixel_map,
+        "soft": lambda: case.made(SETTINGS["soft"], 300, 0).pixel_map,
+        "cell": lambda: case.made(SETTINGS["cell"], 300, 0).pixel_map,
     }
     grid = (coarse.shape[0], coarse.shape[1])
-    return {f"{name} auroc": float(cell_auroc(pixel_map, truth, grid)) for name, pixel_map in maps.items()}
+    return {f"{name} auroc": float(cell_auroc(ways[name](), truth, grid)) for name in case.asked(*ways)}
 
 
 def softer(case: Case, _: Path) -> Row:
-    row: Row = {}
-    kinds = {name: SETTINGS[name] for name in ("soft", "cell")}
-    kinds["weaker cell"] = replace(SETTINGS["cell"], of_coarse=WEAKER)
-    for name, kind in kinds.items():
-        for temperature in TEMPERATURES:
-            settings, at = replace(kind, temperature=temperature), f"{name}@{temperature}"
-            one, other = (case.made(settings, 300, seed).pixel_map for seed in (0, 1))
-            row[f"{at} iou"], row[f"{at} pearson"] = agreement(one, other)
-            row |= {f"{at} {metric}": value for metric, value in case.faithful(one).items()}
+    shifted = shifted_by_one(case)
+    plain = case.made(PRESETS["fast"], None, 0).pixel_map
+    row = after_shift("fast", plain, shifted, PRESETS["fast"], None)
+    for temperature in TEMPERATURES:
+        settings, at = replace(SETTINGS["cell"], temperature=temperature), f"ordered cell@{temperature}"
+        one, other = (case.made(settings, 300, seed).pixel_map for seed in (0, 1))
+        row[f"{at} iou"], row[f"{at} pearson"] = agreement(one, other)
+        row |= {f"{at} {metric}": value for metric, value in case.faithful(one).items()}
+        row |= after_shift(at, one, shifted, settings, 300)
     return row
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from experiments.pages import markdown, once
 from experiments.stability.cases import NETWORKS, column
 from experiments.stability.rivals import SHAPIQ
-from experiments.stability.steps import BUDGETS, FEW, LONG, REPEATS, TEMPERATURES, WEAKER
+from experiments.stability.steps import BUDGETS, FEW, LONG, RUNS, TEMPERATURES
 
 import usu
 
@@ -22,6 +22,8 @@ RIVALS = (
     "bilinear", "guided filter", "LayerCAM", "fast", "scores alone", "kernel SHAP", "shapiq KernelSHAP",
     "integrated gradients", "SmoothGrad", "Guided Grad-CAM", "XRAI",
 )  # fmt: skip
+#: Temperatures that were tried when every empty cell still had the same trace; the first was that of `cell`.
+EARLIER = (0.3, 0.4, 0.5, 0.7)
 #: Measured with few evaluations, too, and not among the rivals' own rows.
 SHAPED = tuple(f"shapiq {name}" for name in SHAPIQ[1:])
 
@@ -150,14 +152,14 @@ def _known(every: Mapping[str, Rows], *, whole: bool = False) -> str:
                 f"{correlated(rows, name):.2f}", f"{agreed.mean():.3f}" if len(agreed) else "-",
                 mean(long, f"{name} covered"), str(len(column(long, f"{name} covered")) or "not run"),
             ])  # fmt: skip
-    return markdown(("network", "preset", "n", "other seeds", "predicted", "achieved", "correlation",
+    return markdown(("network", "preset", "n", "runs", "predicted", "achieved", "correlation",
                      f"IoU with {LONG:,}", "90 % intervals hold", f"n ({LONG:,})"), once(lines))  # fmt: skip
 
 
 def judged(every: Mapping[str, Rows], *, whole: bool = False) -> dict[str, tuple[Rows, int]]:
     """Network -> what runs predicted of themselves and what became of it, and how many other seeds showed that."""
-    several = {title: (rows, REPEATS) for title, rows in steps(every, "repeats", whole=whole)}
-    return {title: (rows, 1) for title, rows in steps(every, "seeds", whole=whole)} | several
+    several = {title: (rows, RUNS) for title, rows in steps(every, "repeats", whole=whole)}
+    return {title: (rows, 2) for title, rows in steps(every, "seeds", whole=whole)} | several
 
 
 def correlated(rows: Rows, name: str) -> float:
@@ -292,17 +294,24 @@ def _fast(every: Mapping[str, Rows]) -> str:
 
 
 def _softer(every: Mapping[str, Rows]) -> str:
-    """What a higher temperature gains and costs, beside that of the presets."""
+    """What a higher temperature gains and costs, beside that of the former presets."""
     lines = []
-    kinds = {"soft": ("soft", "soft"), "cell": ("cell", "cell"), "weaker cell": (f"cell, coarse map {WEAKER}", "cell")}
+    kinds = {
+        "soft": ("`soft`", "soft", EARLIER), "cell": ("`cell`, traces alike", "cell", EARLIER),
+        "weaker cell": ("the same, coarse map ¼", "cell", EARLIER),
+        "ordered cell": ("`cell`, traces in order, coarse map ¼", "cell", TEMPERATURES),
+    }  # fmt: skip
     for title, rows in steps(every, "softer"):
-        for name, (called, preset) in kinds.items():
-            for temperature in TEMPERATURES:
-                at, usual = f"{name}@{temperature}", f"{preset}@{TEMPERATURES[0]}"
+        for name, (called, preset, temperatures) in kinds.items():
+            for temperature in temperatures:
+                at, usual = f"{name}@{temperature}", f"{preset}@{EARLIER[0]}"
+                n = len(column(rows, f"{at} iou"))
+                if not n:
+                    continue
                 cells = [mean(rows, f"{at} iou")]
                 for metric in PAID:
                     one = against(rows, f"{at} {metric}", f"{usual} {metric}")
                     cells.append(f"{one.one:.3f}" + ("" if at == usual else f" ({told(one.p)})"))
-                lines.append([title, called, str(len(rows)), str(temperature), *cells])
+                lines.append([title, called, str(n), str(temperature), *cells])
     return markdown(("network", "preset", "n", "temperature", "IoU", "ins-del mean (p)", "ins-del noise (p)",
                      "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip
