@@ -16,7 +16,7 @@ vit_s14_cifar10. STEP is one of
 - choices: other fills and segmenters;
 - outlines: AUROC within cells that straddle an outline (pets);
 - fast: the preset that asks for no evaluations, against bilinear;
-- softer: two seeds and faithfulness at higher temperatures, also with a weaker coarse map, at even places.
+- softer: `cell` at several temperatures, at even places: two seeds, the picture shifted by a pixel, faithfulness.
 
 The steps few and rivals need ``pip install shapiq lightgbm saliency``, which nothing else does.
 

@@ -24,6 +24,8 @@ from experiments.stability.tables import (
     told,
 )
 
+import usu
+
 #: What was aimed at: the correlation of two seeds, and that of predicted and achieved stability over pictures.
 AIMED, AIMED_KNOWN = 0.95, 0.8
 #: On pictures of full size: two seeds, and 300 against 3,000 evaluations; `auto`; what a moved picture keeps of `fast`.
@@ -200,20 +202,15 @@ NOTHING = "nothing that can be told"
 
 
 def _softer(every: Mapping[str, Rows]) -> list[str]:
-    """What a higher temperature would gain, and its price; and both with a weaker coarse map."""
-    first, warm = EARLIER[0], EARLIER[2]
-    gained, costs = _traded(every, f"cell@{warm}", f"cell@{first}")
-    again, price = _traded(every, f"weaker cell@{warm}", f"cell@{first}")
+    """What the softer `cell` gained at even places, and its price."""
+    now, then = usu.PRESETS["cell"].temperature, EARLIER[0]
+    gained, costs = _traded(every, f"ordered cell@{now}", f"cell@{then}")
     if not gained:
         return []
-    free = all(NOTHING in one for one in price)
     return [
-        f"- **A softer map is more stable, and not for nothing.** At even places a temperature of {warm} instead of "
-        f"{first} takes two seeds of `cell` {_listed(gained)}. It costs {_listed(costs)}. With an exponent of 0.25 "
-        f"for the coarse map as well, the agreement goes {_listed(again)}, and the price is "
-        f"{NOTHING if free else _listed(price)}. Presets change only with all of their tables, so this one is yours to "
-        "choose today: "
-        f"`dataclasses.replace(usu.PRESETS['cell'], temperature={warm}, of_coarse=0.25)`."
+        f"- **`cell` became softer, and not for nothing.** At even places a temperature of {now} instead of {then}, "
+        f"with empty cells in order, takes two seeds {_listed(gained)}. It costs "
+        f"{_listed(costs)}."
     ]
 
 
@@ -262,21 +259,15 @@ def _shapiq(every: Mapping[str, Rows]) -> str:
 def _dots(every: Mapping[str, Rows]) -> str:
     """What a pattern that is the same on every seed did to the maps of ResNet-50, and what its end did."""
 
-    def both(step: str, name: str) -> list[str]:
-        pairs = []
-        for preset in ("soft", "cell"):
-            then, now = (every[f"{step}-resnet50{end}"] for end in ("_dots", ""))
-            same = [row for row in then if row["picture"] in {one["picture"] for one in now}]
-            pairs.append(f"{_mean(same, f'{preset} {name}'):.2f} to {_mean(now, f'{preset} {name}'):.2f}")
-        return pairs
+    def changed(step: str, name: str) -> str:
+        then, now = (every[f"{step}-resnet50{end}"] for end in ("_dots", ""))
+        same = [row for row in then if row["picture"] in {one["picture"] for one in now}]
+        return f"{_mean(same, f'soft {name}'):.2f} to {_mean(now, f'soft {name}'):.2f}"
 
-    changed = {
-        "AUROC": both("outlines", "auroc"),
-        "insertion minus deletion": both("seeds", PAID[0]),
-        "IoU of two seeds": both("seeds", "iou"),
-    }
-    told_of = [f"{name} {soft} (`soft`) and {cell} (`cell`)" for name, (soft, cell) in changed.items()]
-    return prose(f"From the dots to their end, on the same pictures: {'; '.join(told_of)}.")
+    return prose(
+        f"From the dots to their end, `soft` on the same pictures: AUROC {changed('outlines', 'auroc')}; insertion "
+        f"minus deletion {changed('seeds', PAID[0])}; IoU of two seeds {changed('seeds', 'iou')}."
+    )
 
 
 def _missing(every: Mapping[str, Rows]) -> list[str]:

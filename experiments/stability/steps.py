@@ -29,7 +29,7 @@ FEW = (30, 60, 100, 300)
 #: Evaluations of the map that the others are compared with.
 LONG = 3000
 #: Of `cell`: what a softer map gains in stability and costs in faithfulness.
-TEMPERATURES = (0.5, 0.7, 0.85, 1.0)
+TEMPERATURES = (0.5, 0.7, 0.8, 1.0)
 #: Seeds whose agreement, pair by pair, the prediction of one run is compared with.
 RUNS = 6
 Row = dict[str, float]

@@ -24,6 +24,8 @@ RIVALS = (
 )  # fmt: skip
 #: Temperatures that were tried when every empty cell still had the same trace; the first was that of `cell`.
 EARLIER = (0.3, 0.4, 0.5, 0.7)
+#: And those that were tried with a weaker coarse map when the traces were in order.
+WEAKER = (0.5, 0.7, 0.85, 1.0)
 #: Measured with few evaluations, too, and not among the rivals' own rows.
 SHAPED = tuple(f"shapiq {name}" for name in SHAPIQ[1:])
 
@@ -299,7 +301,8 @@ def _softer(every: Mapping[str, Rows]) -> str:
     kinds = {
         "soft": ("`soft`", "soft", EARLIER), "cell": ("`cell`, traces alike", "cell", EARLIER),
         "weaker cell": ("the same, coarse map ¼", "cell", EARLIER),
-        "ordered cell": ("`cell`, traces in order, coarse map ¼", "cell", TEMPERATURES),
+        "ordered cell": ("`cell`, traces in order", "cell", TEMPERATURES),
+        "ordered weaker cell": ("the same, coarse map ¼", "cell", WEAKER),
     }  # fmt: skip
     for title, rows in steps(every, "softer"):
         for name, (called, preset, temperatures) in kinds.items():
@@ -308,10 +311,10 @@ def _softer(every: Mapping[str, Rows]) -> str:
                 n = len(column(rows, f"{at} iou"))
                 if not n:
                     continue
-                cells = [mean(rows, f"{at} iou")]
+                cells = [mean(rows, f"{at} iou"), mean(rows, f"{at} shift iou")]
                 for metric in PAID:
                     one = against(rows, f"{at} {metric}", f"{usual} {metric}")
                     cells.append(f"{one.one:.3f}" + ("" if at == usual else f" ({told(one.p)})"))
                 lines.append([title, called, str(n), str(temperature), *cells])
-    return markdown(("network", "preset", "n", "temperature", "IoU", "ins-del mean (p)", "ins-del noise (p)",
-                     "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip
+    return markdown(("network", "preset", "n", "temperature", "IoU", "one pixel", "ins-del mean (p)",
+                     "ins-del noise (p)", "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip

@@ -179,7 +179,7 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
             parts=50, scoring="delete", evaluations=None, depth=2, heterogeneity="diagonal", reach="pixel",
             temperature=0.1, base=None, signed="literal", max_gain=None,
         ),
-        "cell": Settings(trace=1e-13, **_STABLE | {"temperature": 1.0, "of_coarse": 0.25}),
+        "cell": Settings(trace=1e-13, **_STABLE | {"temperature": 0.8}),
         "soft": Settings(budget=SoftPrior(0.75, 0.0), max_gain=None, **_STABLE),
         "fast": Settings(scoring="none", evaluations=None, base="layers", budget=SoftPrior(1.0, 0.0), max_gain=None),
     }
