@@ -20,6 +20,7 @@ from experiments.stability.tables import LEVEL, PAID, against
 
 from tests.contracts.source import ROOT
 from usu.bench.report import FAITHFUL, Group, grouped
+from usu.settings import PRESETS
 
 RESULTS = ROOT / "docs" / "results"
 EMBEDDED = NETWORKS["embedded"][1]
@@ -109,14 +110,22 @@ def softer_is_a_trade() -> bool:
     return more and any(found.ahead(found.p) == "-" for found in half.values())
 
 
-def a_weaker_coarse_map_pays_for_it() -> bool:
-    """As stable as without, on both networks, and lower in nothing that can be told."""
+def cell_became_softer() -> bool:
+    """More stable on both networks; behind in something on one of them."""
+    now, then = f"ordered cell@{PRESETS['cell'].temperature}", "cell@0.3"
     found = {
-        metric: [against(step(f"softer-{name}"), f"weaker cell@0.5 {metric}", f"cell@0.3 {metric}") for name in FULL]
+        metric: [against(step(f"softer-{name}"), f"{now} {metric}", f"{then} {metric}") for name in FULL]
         for metric in ("iou", *PAID)
     }
     more = all(one.ahead(one.p) == "+" for one in found.pop("iou"))
-    return more and not any(one.ahead(one.p) == "-" for each in found.values() for one in each)
+    return more and any(one.ahead(one.p) == "-" for each in found.values() for one in each)
+
+
+def order_helps() -> bool:
+    """The same temperature and coarse map, with and without an order among empty cells."""
+    found = [against(step(f"softer-{name}"), f"ordered weaker cell@0.5 {metric}", f"weaker cell@0.5 {metric}")
+             for name in FULL for metric in PAID[:2]]  # fmt: skip
+    return any(one.ahead(one.p) == "+" for one in found) and not any(one.ahead(one.p) == "-" for one in found)
 
 
 #: The page, what stands there, and whether it is so.
@@ -144,11 +153,11 @@ CLAIMS: list[tuple[str, str, Callable[[], bool]]] = [
         mean("outlines-resnet50_dots", f"{one} auroc") < mean("outlines-resnet50_dots", "bilinear auroc")
         for one in ("soft", "cell"))),
     ("docs/stability.md", "more faithful, less stable", lambda: all(
-        (mean("seeds-resnet50", f"{one} {name}") > mean("seeds-resnet50_dots", f"{one} {name}")) == more
-        for one in ("soft", "cell") for name, more in (("insertion-deletion mean", True), ("iou", False)))),
+        (mean("seeds-resnet50", f"soft {name}") > mean("seeds-resnet50_dots", f"soft {name}")) == more
+        for name, more in (("insertion-deletion mean", True), ("iou", False)))),
     ("docs/stability.md", "what it loses is the network's own share", moved_more_than_seeds),
-    ("docs/stability.md", "A softer map is more stable, and not for nothing", softer_is_a_trade),
-    ("docs/stability.md", "for the coarse map as well, the agreement goes", a_weaker_coarse_map_pays_for_it),
+    ("docs/stability.md", "`cell` became softer, and not for nothing", cell_became_softer),
+    ("docs/appendix/stability.md", "ranked among each other, which helps insertion minus deletion", order_helps),
     ("docs/presets.md", "makes a map softer and more stable, and [may cost faithfulness]", softer_is_a_trade),
     ("docs/appendix/stability.md", "The first twelve were hard ones", lambda: (
         column(step("seeds-resnet50")[:12], "soft iou").mean() < mean("seeds-resnet50", "soft iou"))),

@@ -13,7 +13,7 @@ from usu.inputs import Input
 from usu.operator.interpolate import FLOOR, OF_COARSE, OF_FINER, RADII_PER_SIDE, follow_picture, guided_filter, layered
 from usu.pipeline import map_of
 from usu.pipeline.halves import base_of
-from usu.pipeline.run import expected_stability
+from usu.pipeline.run import expected_stability, stability_so_far
 
 DRAW = torch.Generator().manual_seed(4)
 PICTURE = torch.rand(20, 28, 3, generator=DRAW, dtype=torch.float64).numpy()
@@ -260,6 +260,23 @@ def test_a_longer_run_is_compared_with_others_as_long_and_not_with_this_one():
     settings = replace(CELL, base=None, edges="segments", max_gain=None)
     found = [expected_stability(Runs(), labels, given, settings, (), times=times) for times in (1, 4)]
     assert found == [0, 1]
+
+
+@pytest.mark.parametrize(("lucky", "told", "asked"), [(12, 0.25, [12, 48]), (0, 0.0, [12])])
+def test_a_lucky_glance_ends_no_run(lucky, told, asked):
+    """The first dozen of draws agree, or not; where they do, as many are asked as the stability that is told has."""
+    counts = []
+
+    class Lucky(Runs):
+        def repeats(self, count: int, *, times: int = 1) -> Tensor:
+            counts.append(count)
+            return torch.eye(9, dtype=torch.float64)[[0] * lucky + [8] * (count - lucky)][:, None]
+
+    labels = np.arange(24)[:, None] // 8 * 3 + np.arange(24) // 8
+    given = Input(torch.ones(1, 1).double(), torch.rand(3, 24, 24), np.full((24, 24, 3), 0.5))
+    settings = replace(CELL, base=None, edges="segments", max_gain=None)
+    assert stability_so_far(Lucky(), labels, given, settings, ()) == told
+    assert counts == asked
 
 
 @pytest.mark.parametrize("of_coarse", [OF_COARSE, 0.25])

@@ -27,7 +27,7 @@ from usu.models.pictures import Picture, prepared
 from usu.operator.redistribute import Hybrid
 from usu.pipeline.explain import coarse_of, remarks_on, shown_of
 from usu.pipeline.halves import Scored, field_of, scores_of
-from usu.pipeline.run import certainty_of, expected_stability, segment_scores, sentence
+from usu.pipeline.run import certainty_of, segment_scores, sentence, stability_so_far
 from usu.refine import StopReason
 from usu.score.groups import Effects
 from usu.settings import PRESETS, Settings
@@ -214,7 +214,7 @@ class Glass:
             return scored, engine.meter.spent
 
         def shown(effects: Effects, labels: NDArray) -> bool:
-            stability = expected_stability(effects, labels, given, settings, finer)
+            stability = stability_so_far(effects, labels, given, settings, finer)
             if settings.depth == 0:  # a deeper level shows only where it is finer; the whole comes at the end
                 field = field_now(effects, labels, given, settings)
                 scored = Scored(field, (), (labels,), StopReason.EVALUATIONS, None, effects)

@@ -41,9 +41,9 @@ from usu.settings import Settings, settings_of
 from usu.sources.cams import CoarseMap
 from usu.types import Array, ArrayT, NDArray
 
-#: Maps that are drawn, and the longest side they are drawn at, in 1, 2 and 3 dimensions: the top 5 % of a map do not
-#: need every pixel.
-_DRAWS, _SIDES = 12, (4096, 64, 32)
+#: Maps that are drawn for a glance, and for the stability that is told; and the longest side they are drawn at, in 1, 2
+#: and 3 dimensions: the top 5 % of a map do not need every pixel.
+_GLANCE, _DRAWS, _SIDES = 12, 48, (4096, 64, 32)
 
 
 def upsample(
@@ -136,7 +136,7 @@ def _one(
         asked, ran_by, note = asked.run_by(runs.model), runs.name, runs.note
 
     def enough(effects: Effects, labels: Any) -> bool:
-        return expected_stability(effects, labels, given, settings, finer) >= settings.stability
+        return stability_so_far(effects, labels, given, settings, finer) >= settings.stability
 
     scored = scores_of(given, asked, settings, finer=finer, progress=progress, enough=enough)
     # a callable target may turn out to hold several
@@ -238,17 +238,32 @@ def _changing(iou: float) -> str:
 
 
 def expected_stability(
-    effects: Effects, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor], *, times: int = 1
+    effects: Effects,
+    labels: NDArray,
+    given: Input,
+    settings: Settings,
+    finer: Sequence[Tensor],
+    *,
+    times: int = 1,
+    draws: int = _DRAWS,
 ) -> float:
     """The expected IoU of the 5 % highest pixels of this run's map and another's, with ``times`` as many groups.
 
     Runs are simulated from the posterior (`usu.score.posterior.repeat`) and made into maps as this run's effects are.
     """
-    every = torch.cat([effects.mean[None], effects.repeats(_DRAWS, times=times)])
+    every = torch.cat([effects.mean[None], effects.repeats(draws, times=times)])
     if times > 1:  # neither of the two is this run
         every = every[1:]
     found = _maps(every, labels, given, settings, finer)
     return float(np.mean([iou_with_first(maps[:, t]) for maps in found for t in range(maps.shape[1])]))
+
+
+def stability_so_far(
+    effects: Effects, labels: NDArray, given: Input, settings: Settings, finer: Sequence[Tensor]
+) -> float:
+    """The same at a glance; where that is enough for the settings, as it would be told: luck ends no run."""
+    seen = expected_stability(effects, labels, given, settings, finer, draws=_GLANCE)
+    return seen if seen < settings.stability else expected_stability(effects, labels, given, settings, finer)
 
 
 def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequence[Tensor]) -> Certainty:
@@ -259,7 +274,7 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
     outlook = []
     with few_threads(len(effects.varied)):
         stability = expected_stability(effects, labels, given, settings, finer)
-        spread = torch.cat([maps.std(0) for maps in _maps(effects.draws(_DRAWS), labels, given, settings, finer)])
+        spread = torch.cat([maps.std(0) for maps in _maps(effects.draws(_GLANCE), labels, given, settings, finer)])
         for times in (2, 4, 8) if stability < settings.stability else ():
             more = expected_stability(effects, labels, given, settings, finer, times=times)
             outlook.append((times * len(effects.groups), more))
