@@ -276,7 +276,7 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
         stability = expected_stability(effects, labels, given, settings, finer)
         spread = torch.cat([maps.std(0) for maps in _maps(effects.draws(_GLANCE), labels, given, settings, finer)])
         for times in (2, 4, 8) if stability < settings.stability else ():
-            more = expected_stability(effects, labels, given, settings, finer, times=times)
+            more = expected_stability(effects, labels, given, settings, finer, times=times, draws=_GLANCE)
             outlook.append((times * len(effects.groups), more))
             if more >= settings.stability:
                 break
