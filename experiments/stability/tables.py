@@ -316,5 +316,7 @@ def _softer(every: Mapping[str, Rows]) -> str:
                     one = against(rows, f"{at} {metric}", f"{usual} {metric}")
                     cells.append(f"{one.one:.3f}" + ("" if at == usual else f" ({told(one.p)})"))
                 lines.append([title, called, str(n), str(temperature), *cells])
+        lines.append([title, "`fast`", str(len(column(rows, "fast shift iou"))), "-", "-", mean(rows, "fast shift iou"),
+                      *["-"] * len(PAID)])  # fmt: skip
     return markdown(("network", "preset", "n", "temperature", "IoU", "one pixel", "ins-del mean (p)",
                      "ins-del noise (p)", "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip
