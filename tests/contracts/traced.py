@@ -189,7 +189,7 @@ RECORD = {
         "420 validation": PICTURES,
         "at 5 % after": ("src/usu/stats", "level: float = 0.05"),
         "150 segments": ("experiments/presets/__init__.py", "150"),
-        "of cell was 0.3": FORMERLY,
+        "was 0.3; today": FORMERLY,
         "today it is 0.8": SOFTER,
     },
 }  # fmt: skip
