@@ -10,11 +10,13 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.costs import rows_of
+
 
 def renewed(path: Path, fresh: Path, keys: Sequence[str]) -> None:
     """Lines whose keys are in both take the columns that ``fresh`` has; lines that are new come last."""
-    lines = {tuple(line[key] for key in keys): line for line in _lines(path)}
-    for line in _lines(fresh):
+    lines = {tuple(line[key] for key in keys): line for line in rows_of(path)}
+    for line in rows_of(fresh):
         key = tuple(line[key] for key in keys)
         lines[key] = {**lines.get(key, {}), **line}
     heads = dict.fromkeys(head for line in lines.values() for head in line)
@@ -22,13 +24,6 @@ def renewed(path: Path, fresh: Path, keys: Sequence[str]) -> None:
         writer = csv.DictWriter(file, [*heads], lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines.values())
-
-
-def _lines(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [*csv.DictReader(file)]
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ def measure(asked: argparse.Namespace) -> None:
             row = {} if case is None else STEPS[step](replace(case, only=frozenset(asked.presets)), file)
             rows[step].append({"picture": file.stem, **{key: format(value, ".6g") for key, value in row.items()}})
             paths[step].write_text(text_of(rows[step]), encoding="utf-8")
-            print(step, asked.network, file.stem, *(f"{name} {row[name]:.3f}" for name in [*row][:1]), flush=True)
+            print(step, asked.network, file.stem, flush=True)
             if case is not None:
                 case.model.keep()
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -166,8 +166,8 @@ def files_of(folder: Path, *, even: bool = False) -> list[Path]:
     return [files[(place * 37) % len(files)] for place in range(len(files))]
 
 
-def pixels_of(path: Path) -> np.ndarray:
-    return np.asarray(Image.open(path).convert("RGB"))
+def pixels_of(file: Path | IO[bytes]) -> np.ndarray:
+    return np.asarray(Image.open(file).convert("RGB"))
 
 
 def agreement(one: Any, other: Any) -> tuple[float, float]:

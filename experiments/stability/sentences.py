@@ -223,8 +223,7 @@ def _softer(every: Mapping[str, Rows]) -> list[str]:
         return []
     return [
         f"- **`cell` became softer, and not for nothing.** At even places a temperature of {now} instead of {then}, "
-        f"with empty cells in order, takes two seeds {_listed(gained)}. It costs "
-        f"{_listed(costs)}."
+        f"with empty cells in order, takes two seeds {_listed(gained)}. It costs {_listed(costs)}."
     ]
 
 

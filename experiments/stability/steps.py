@@ -114,7 +114,7 @@ def moved(case: Case, path: Path) -> Row:
     pixels = pixels_of(path)
     kept = io.BytesIO()
     Image.fromarray(pixels).save(kept, "JPEG", quality=95)
-    again = case_of(case.loaded, pixels_of(kept), case.target, answers=case.model)  # type: ignore[arg-type] # PIL reads both
+    again = case_of(case.loaded, pixels_of(kept), case.target, answers=case.model)
     shifted = shifted_by_one(case)
     for name in case.asked("soft", "cell", "fast"):
         settings = PRESETS["fast"] if name == "fast" else SETTINGS[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from experiments.presets.candidates import Based, Fitted, Mixed, Perplexed, temp
 from experiments.presets.rivals import LayerCam, RefineCam, Rise, Spiked
 from experiments.presets.search import GROUPS
 from experiments.presets.verdicts import CLAIMS, FAMILY, verdicts
+from experiments.renewed import renewed
 
 import usu
 from tests.small_nets import Tower
@@ -141,3 +143,12 @@ def test_mixed_scores_share_the_budget_and_bases_are_not_the_preset(scene):
 def test_the_candidates_have_names_of_their_own():
     names = [one if isinstance(one, str) else getattr(one, "name", None) or one[0] for one in GROUPS["candidates"]]
     assert len(set(names)) == len(names)
+
+
+def test_what_was_measured_again_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
+    """Column by column, where the keys are the same; the order stays, and what is new comes last."""
+    committed, fresh = tmp_path / "committed.csv", tmp_path / "fresh.csv"
+    committed.write_text("picture,map,a,b\n1,cell,1,2\n1,soft,3,4\n2,cell,5,6\n")
+    fresh.write_text("picture,map,b,c\n2,cell,60,7\n1,cell,20,8\n3,cell,9,9\n")
+    renewed(committed, fresh, ("picture", "map"))
+    assert committed.read_text() == ("picture,map,a,b,c\n1,cell,1,20,8\n1,soft,3,4,\n2,cell,5,60,7\n3,cell,,9,9\n")

@@ -112,6 +112,8 @@ def test_choices_are_followed_and_nonsense_is_refused(result):
 @pytest.mark.parametrize("way", ["overlay", "plot"])
 def test_what_is_uncertain_fades(result, way):
     """Nothing where the error is zero, half of the cover where it equals the value, all of it where it is vast."""
+    from matplotlib import figure
+
     upsampled, plain = result.upsampled, np.asarray(result.overlay()).astype(int)
     picture = np.rint(255 * result.picture).astype(int)
 
@@ -119,7 +121,7 @@ def test_what_is_uncertain_fades(result, way):
         one = replace(result, upsampled=replace(upsampled, stderr=stderr.astype(np.float32)))
         if way == "overlay":
             return np.asarray(one.overlay(fade=True)).astype(int)
-        axes = one.plot(pytest.importorskip("matplotlib.figure").Figure().add_subplot(), fade=True)
+        axes = one.plot(figure.Figure().add_subplot(), fade=True)
         return np.rint(255 * np.asarray(axes.images[0].get_array())[..., :3]).astype(int)
 
     values = result.pixel_map
