@@ -183,6 +183,7 @@ DEFECTS: tuple[Defect, ...] = (
     *_in(
         "score", "score/posterior.py",
         ("variances where deviations belong", "values.clamp(min=0).sqrt()[:, None]", "values.clamp(min=0)[:, None]"),
+        ("shrunk twice", "(design @ posterior.stretched.T)", "(design @ posterior.mean.T)"),
     ),
     *_in(
         "score", "score/locality.py",
@@ -218,7 +219,7 @@ DEFECTS: tuple[Defect, ...] = (
          "scale = wanted.abs()"),
         ("signs cancel in the scale", "scale = flat.abs().sum(1", "scale = flat.sum(1"),
         ("recall, not IoU", "both / (2 * chosen[0].sum() - both)", "both / chosen[0].sum()"),
-        ("compared with itself", "every = every[1:]", "every = every[0:]"),
+        ("compared with itself", "dtype=torch.bool), 1)]", "dtype=torch.bool))]"),
     ),
     *_in(
         "pipeline", "pipeline/run.py",

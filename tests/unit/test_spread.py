@@ -246,37 +246,38 @@ def test_cells_of_any_form_have_layers_too(lead):
 
 
 class Runs:
-    """Effects of nine segments: this run's, and other runs that all agree with each other."""
+    """Simulated runs, of nine segments: the first ``lucky`` ones find the first highest, the others the last; whoever
+    asks for runs that are longer gets none of the first."""
 
-    mean = torch.eye(9, dtype=torch.float64)[:1]
+    def __init__(self, lucky: int) -> None:
+        self.lucky, self.asked = lucky, list[tuple[int, int]]()
 
     def repeats(self, count: int, *, times: int = 1) -> Tensor:
-        return torch.eye(9, dtype=torch.float64)[8].expand(count, 1, 9)
+        self.asked.append((count, times))
+        lucky = min(self.lucky, count) if times == 1 else 0
+        return torch.eye(9, dtype=torch.float64)[[0] * lucky + [8] * (count - lucky)][:, None]
 
 
-def test_a_longer_run_is_compared_with_others_as_long_and_not_with_this_one():
-    labels = np.arange(24)[:, None] // 8 * 3 + np.arange(24) // 8
-    given = Input(torch.ones(1, 1).double(), torch.rand(3, 24, 24), np.full((24, 24, 3), 0.5))
-    settings = replace(CELL, base=None, edges="segments", max_gain=None)
-    found = [expected_stability(Runs(), labels, given, settings, (), times=times) for times in (1, 4)]
-    assert found == [0, 1]
+NINE = np.arange(24)[:, None] // 8 * 3 + np.arange(24) // 8
+SHOWN = Input(torch.ones(1, 1).double(), torch.rand(3, 24, 24, generator=DRAW), np.full((24, 24, 3), 0.5))
+PLAIN = replace(CELL, base=None, edges="segments", max_gain=None)
 
 
-@pytest.mark.parametrize(("lucky", "told", "asked"), [(12, 0.25, [12, 48]), (0, 0.0, [12])])
-def test_a_lucky_glance_ends_no_run(lucky, told, asked):
-    """The first dozen of draws agree, or not; where they do, as many are asked as the stability that is told has."""
-    counts = []
+def test_the_stability_is_that_of_any_two_simulated_runs_as_long_as_asked():
+    runs = Runs(lucky=2)
+    found = [expected_stability(runs, NINE, SHOWN, PLAIN, (), times=times, draws=4) for times in (1, 4)]
+    assert found == [2 / 6, 1]  # two pairs of six agree
+    assert runs.asked == [(4, 1), (4, 4)]
 
-    class Lucky(Runs):
-        def repeats(self, count: int, *, times: int = 1) -> Tensor:
-            counts.append(count)
-            return torch.eye(9, dtype=torch.float64)[[0] * lucky + [8] * (count - lucky)][:, None]
 
-    labels = np.arange(24)[:, None] // 8 * 3 + np.arange(24) // 8
-    given = Input(torch.ones(1, 1).double(), torch.rand(3, 24, 24), np.full((24, 24, 3), 0.5))
-    settings = replace(CELL, base=None, edges="segments", max_gain=None)
-    assert stability_so_far(Lucky(), labels, given, settings, ()) == told
-    assert counts == asked
+@pytest.mark.parametrize(("lucky", "asked"), [(12, [12, 48]), (6, [12])])
+def test_a_lucky_glance_ends_no_run(lucky, asked):
+    """The first dozen of runs agree, or not; where they do, as many are asked as the stability that is told has."""
+    runs = Runs(lucky)
+    alike = sum(n * (n - 1) for n in (lucky, asked[-1] - lucky)) / (asked[-1] * (asked[-1] - 1))
+    assert stability_so_far(runs, NINE, SHOWN, PLAIN, ()) == pytest.approx(alike)
+    assert alike < PLAIN.stability
+    assert [count for count, _ in runs.asked] == asked
 
 
 @pytest.mark.parametrize("of_coarse", [OF_COARSE, 0.25])

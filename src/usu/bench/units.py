@@ -34,7 +34,7 @@ from usu.metrics.catalogue import Case, Metric, by_name
 from usu.metrics.curves import irof, monotonicity_correlation, pixel_flipping
 from usu.metrics.maps import Measured
 from usu.models import Loaded
-from usu.pipeline.run import iou_with_first
+from usu.pipeline.run import mean_iou
 from usu.score.groups import few_threads
 from usu.types import NDArray
 
@@ -250,7 +250,7 @@ def _correlation(one: NDArray, other: NDArray) -> float:
 def _top_iou(one: NDArray, other: NDArray) -> float:
     if one.size <= _SMALL:
         return float("nan")
-    return iou_with_first(torch.stack([torch.from_numpy(one), torch.from_numpy(other)]).double(), share=_TOP)
+    return mean_iou(torch.stack([torch.from_numpy(one), torch.from_numpy(other)]).double(), share=_TOP)
 
 
 def _of_two_seeds(case: Case) -> Measured:

@@ -247,15 +247,12 @@ def expected_stability(
     times: int = 1,
     draws: int = _DRAWS,
 ) -> float:
-    """The expected IoU of the 5 % highest pixels of this run's map and another's, with ``times`` as many groups.
+    """The expected IoU of the 5 % highest pixels of two runs' maps, with ``times`` as many groups as this one.
 
     Runs are simulated from the posterior (`usu.score.posterior.repeat`) and made into maps as this run's effects are.
     """
-    every = torch.cat([effects.mean[None], effects.repeats(draws, times=times)])
-    if times > 1:  # neither of the two is this run
-        every = every[1:]
-    found = _maps(every, labels, given, settings, finer)
-    return float(np.mean([iou_with_first(maps[:, t]) for maps in found for t in range(maps.shape[1])]))
+    found = _maps(effects.repeats(draws, times=times), labels, given, settings, finer)
+    return float(np.mean([mean_iou(maps[:, t]) for maps in found for t in range(maps.shape[1])]))
 
 
 def stability_so_far(
@@ -334,13 +331,13 @@ def tops(maps: Tensor, share: float, generator: torch.Generator) -> Tensor:
     return torch.zeros_like(flat, dtype=torch.bool).scatter_(1, lots[order], True)
 
 
-def iou_with_first(maps: Tensor, *, share: float = 0.05) -> float:
-    """The mean IoU of the highest pixels of the first map (n, H, W) with those of each other one.
+def mean_iou(maps: Tensor, *, share: float = 0.05) -> float:
+    """The mean IoU of the highest pixels of any two of these maps (n, H, W).
 
     >>> maps = torch.tensor([[[3.0, 2.0, 1.0, 0.0]], [[3.0, 1.0, 2.0, 0.0]], [[3.0, 2.0, 0.0, 0.0]]])
-    >>> round(iou_with_first(maps, share=0.5), 6)  # one of three, and both
-    0.666667
+    >>> round(mean_iou(maps, share=0.5), 6)  # one of three, both, and one of three
+    0.555556
     """
     chosen = tops(maps, share, torch.Generator().manual_seed(0)).double()
-    both = chosen[1:] @ chosen[0]
+    both = (chosen @ chosen.T)[torch.triu(torch.ones(len(maps), len(maps), dtype=torch.bool), 1)]
     return float((both / (2 * chosen[0].sum() - both)).mean())

@@ -19,7 +19,7 @@ from usu.inputs import pictured
 from usu.metrics.curves import spearman
 from usu.models.libraries import known
 from usu.pipeline.explain import explain, line_of
-from usu.pipeline.run import iou_with_first
+from usu.pipeline.run import mean_iou
 from usu.results import Explanation
 from usu.segment.felzenszwalb import Felzenszwalb
 from usu.segment.segmenter import Segmenter
@@ -150,7 +150,7 @@ def sanity(
                 net, given.image, goal, source=source, layer=place or None, preset=own, picture=first.picture
             )
             maps = [first.first_map, second.first_map]
-            iou = iou_with_first(torch.stack([torch.from_numpy(one).double() for one in maps]), share=_TOP)
+            iou = mean_iou(torch.stack([torch.from_numpy(one).double() for one in maps]), share=_TOP)
             trials.append(SanityTrial(name, wanted, iou, spearman(*(one.ravel() for one in maps))))
             told(len(trials) + 1, count)
 

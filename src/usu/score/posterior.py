@@ -56,6 +56,17 @@ class Posterior:
         """(T, P): the standard deviation of each effect."""
         return self.covariance.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
 
+    @property
+    def stretched(self) -> Tensor:
+        """(T, P): the mean with as large a sum of squares as effects are expected to have.
+
+        A mean is shrunk. Effects drawn around it would be shrunk a second time by whoever estimates them: a few strong
+        ones among weak ones would look less certain than they are.
+        """
+        power = self.mean.square().sum(1, keepdim=True)
+        unexplained = self.covariance.diagonal(dim1=-2, dim2=-1).sum(1, keepdim=True)
+        return self.mean * (1 + unexplained / power.clamp(min=TINY)).sqrt()
+
     @cached_property
     def _root(self) -> Tensor:
         """(T, P, P): a matrix whose product with its own transpose is the covariance."""
@@ -198,16 +209,15 @@ def repeat(
     covariances: Tensor | Sequence[Tensor],
     evidence: Tensor | None = None,
 ) -> Tensor:
-    """(count, T, P): the means that further runs of the same size would report, as far as these data tell.
+    """(count, T, P): the means that several runs of the same size would report, as far as these data tell.
 
-    Effects are drawn from the posterior, differences are simulated from them with the posterior's noise, and each is
-    fitted as the data were; all share the factorisation of one fit.
+    Differences are simulated from the same effects with the posterior's noise, and each run is fitted as the data were;
+    all share the factorisation of one fit. The effects are the posterior's `stretched` mean.
     """
     design, _ = differences(groups, torch.zeros(len(groups), 1))
     targets, parts = posterior.mean.shape
-    effects = posterior.draw(count, generator)
     noise = torch.randn(len(design), count, targets, generator=generator, dtype=torch.float64) * posterior.noise
-    seen = torch.einsum("mp,ntp->mnt", design, effects) + noise
+    seen = (design @ posterior.stretched.T)[:, None] + noise
     hoped = None if evidence is None else evidence.double().expand(targets, parts).repeat(count, 1)
     found = _mean(*_believed(design, seen.flatten(1), covariances, hoped, RATIOS, STRENGTHS))
     return found.reshape(count, targets, parts)
