@@ -42,6 +42,9 @@ NETWORKS = {
     "vit_s14_cifar10": ("cifar10-exact", "ViT-S/14, CIFAR-10"),
 }
 
+#: Those that were measured on pictures of full size, by their name on the page.
+FULL = {name: title for name, (folder, title) in NETWORKS.items() if folder == "imagenet"}
+
 
 class Remembered:
     """A model that is asked about a picture once; `keep` writes its answers to a file that the next one begins with."""

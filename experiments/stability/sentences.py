@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from experiments.pages import prose
-from experiments.stability.cases import NETWORKS, column
+from experiments.stability.cases import FULL, NETWORKS, column
 from experiments.stability.rivals import SHAPIQ
 from experiments.stability.steps import FEW, LONG
 from experiments.stability.tables import (
@@ -32,8 +32,7 @@ AIMED, AIMED_KNOWN = 0.95, 0.8
 AIMED_GAP = 0.05
 #: On pictures of full size: two seeds, and 300 against 3,000 evaluations; `auto`; what a moved picture keeps of `fast`.
 AIMED_IOU, AIMED_AUTO, AIMED_KEPT = 0.8, 0.83, 0.9
-#: The networks that pictures of full size were measured on, and the steps that such a network should have.
-FULL = {name: NETWORKS[name][1] for name in ("embedded", "resnet50")}
+#: The steps that a network with pictures of full size should have.
 WANTED = {
     "seeds": "two seeds", "long": "long runs and `auto`", "curve": "other numbers of evaluations",
     "moved": "moved pictures", "rivals": "other methods", "choices": "fills and segmenters", "outlines": "outlines",

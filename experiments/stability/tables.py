@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from experiments.pages import markdown, once
-from experiments.stability.cases import NETWORKS, column
+from experiments.stability.cases import FULL, NETWORKS, column
 from experiments.stability.rivals import SHAPIQ
 from experiments.stability.steps import BUDGETS, FEW, LONG, RUNS, TEMPERATURES
 
@@ -30,14 +30,16 @@ WEAKER = (0.5, 0.7, 0.85, 1.0)
 SHAPED = tuple(f"shapiq {name}" for name in SHAPIQ[1:])
 
 
-def steps(every: Mapping[str, Rows], step: str, *, whole: bool = True) -> Iterator[tuple[str, Rows]]:
+def steps(
+    every: Mapping[str, Rows], step: str, *, whole: bool = True, of: Collection[str] | None = None
+) -> Iterator[tuple[str, Rows]]:
     """The networks that this step was run on, as a person calls them; then runs of before segments were calm.
 
-    Not ``whole``: of these only what was not run again.
+    Not ``whole``: of these only what was not run again. ``of``: only these networks.
     """
     for suffix, told in (("", ""), ("_before", ", former segments")):
         for name, (_, title) in NETWORKS.items():
-            if suffix and not whole and every.get(f"{step}-{name}"):
+            if (suffix and not whole and every.get(f"{step}-{name}")) or (of is not None and title not in of):
                 continue
             if rows := [row for row in every.get(f"{step}-{name}{suffix}", ()) if len(row) > 1]:
                 yield f"{title}{told}", rows
@@ -99,9 +101,11 @@ def tables(every: Mapping[str, Rows]) -> dict[str, str]:
         "presets": _presets(every), "record presets": _all_presets(every), "record paid": _paid(every),
         "known": _known(every), "record known": _known(every, whole=True),
         "auto": _auto(every), "record auto": _auto(every, whole=True), "record curve": _curve(every),
-        "few": _few(every, PAID[0]), "record few noise": _few(every, PAID[1]),
-        "moved": _moved(every), "rivals": _rivals(every), "choices": _choices(every), "fills": _fills(every),
-        "outlines": _outlines(every),
+        "few": _few(every, PAID[0], FULL.values()), "record few": _few(every, PAID[0]),
+        "record few noise": _few(every, PAID[1]),
+        "moved": _moved(every), "rivals": _rivals(every, FULL.values()), "record rivals": _rivals(every),
+        "choices": _choices(every, FULL.values()), "record choices": _choices(every),
+        "fills": _fills(every, FULL.values()), "record fills": _fills(every), "outlines": _outlines(every),
         "fast": _fast(every), "record softer": _softer(every),
     }  # fmt: skip
 
@@ -191,10 +195,10 @@ def _curve(every: Mapping[str, Rows]) -> str:
     return markdown(("network", "preset", "", *map(str, BUDGETS)), once(lines))
 
 
-def _few(every: Mapping[str, Rows], metric: str) -> str:
+def _few(every: Mapping[str, Rows], metric: str, of: Collection[str] | None = None) -> str:
     lines = []
     others = ("scores alone", "kernel SHAP", *(f"shapiq {name}" for name in SHAPIQ))
-    for title, rows in steps(every, "few", whole=False):
+    for title, rows in steps(every, "few", whole=False, of=of):
         for budget in FEW:
             cells = [mean(rows, f"soft@{budget} {metric}")]
             for other in others:
@@ -230,11 +234,11 @@ def rivalry(every: Mapping[str, Rows]) -> dict[tuple[str, str, str], tuple[Again
     }
 
 
-def _rivals(every: Mapping[str, Rows]) -> str:
+def _rivals(every: Mapping[str, Rows], of: Collection[str] | None = None) -> str:
     """One line a network and rival: both fills beside each other."""
     tested = rivalry(every)
     lines = []
-    for title, other in dict.fromkeys((title, other) for title, other, _ in tested):
+    for title, other in dict.fromkeys((title, other) for title, other, _ in tested if of is None or title in of):
         cells = []
         for metric in PAID[:2]:
             found, p = tested[title, other, metric]
@@ -244,7 +248,7 @@ def _rivals(every: Mapping[str, Rows]) -> str:
                      "p (Holm)"), once(lines))  # fmt: skip
 
 
-def _choices(every: Mapping[str, Rows]) -> str:
+def _choices(every: Mapping[str, Rows], of: Collection[str] | None = None) -> str:
     """What agrees with what, when one thing is changed."""
     names = {
         "fill blur seed": ("blur", "another seed"), "fill mean": ("blur", "mean fill"),
@@ -255,17 +259,17 @@ def _choices(every: Mapping[str, Rows]) -> str:
         "segments Watershed": ("SLIC", "watershed"),
     }  # fmt: skip
     lines = []
-    for title, rows in steps(every, "choices", whole=False):
+    for title, rows in steps(every, "choices", whole=False, of=of):
         for name, told in names.items():
             if len(found := column(rows, f"{name} iou")):
                 lines.append([title, *told, str(len(found)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")])
     return markdown(("network", "this", "against", "n", "IoU", "Pearson"), once(lines))
 
 
-def _fills(every: Mapping[str, Rows]) -> str:
+def _fills(every: Mapping[str, Rows], of: Collection[str] | None = None) -> str:
     """Which fill makes the more faithful map, by the fill that judges it."""
     lines = []
-    for title, rows in steps(every, "choices", whole=False):
+    for title, rows in steps(every, "choices", whole=False, of=of):
         for fill in ("blur", "mean", "noise", "drawn"):
             if len(found := column(rows, f"fill {fill} {PAID[0]}")):
                 cells = [mean(rows, f"fill {fill} {metric}") for metric in PAID]
