@@ -17,7 +17,8 @@ vit_s14_cifar10. STEP is one of
 - choices: other fills and segmenters;
 - outlines: AUROC within cells that straddle an outline (pets);
 - fast: the preset that asks for no evaluations, against bilinear;
-- softer: `cell` at several temperatures, at even places: two seeds, the picture shifted by a pixel, faithfulness.
+- softer: `cell` at several temperatures, at even places: two seeds, the picture shifted by a pixel, faithfulness;
+- refined: `soft` with further rounds, and with pieces finer than its groups, at even places.
 
 The steps few and rivals need ``pip install shapiq lightgbm saliency``, which nothing else does.
 

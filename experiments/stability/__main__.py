@@ -12,7 +12,7 @@ import torch
 from experiments.pages import filled
 from experiments.stability.cases import NETWORKS, case_of, files_of, network, pixels_of
 from experiments.stability.sentences import sentences
-from experiments.stability.steps import ALONE, STEPS
+from experiments.stability.steps import ALONE, EVEN, STEPS
 from experiments.stability.tables import tables
 
 
@@ -23,7 +23,7 @@ def measure(asked: argparse.Namespace) -> None:
     asked.run.mkdir(parents=True, exist_ok=True)
     paths = {step: asked.run / f"{step}-{asked.network}.csv" for step in asked.steps}
     rows, loaded = {step: rows_of(path) for step, path in paths.items()}, network(asked.network, asked.data)
-    for file in files_of(asked.data / folder, even=asked.steps == ["softer"])[: asked.pictures]:
+    for file in files_of(asked.data / folder, even=asked.steps[0] in EVEN)[: asked.pictures]:
         missing = [step for step in paths if file.stem not in {row["picture"] for row in rows[step]}]
         answers = None if asked.answers is None else asked.answers / asked.network / f"{folder}-{file.stem}.pt"
         case = case_of(loaded, pixels_of(file), answers=answers) if missing else None

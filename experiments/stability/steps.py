@@ -15,12 +15,16 @@ from experiments.stability.cases import SETTINGS, Case, DrawnFill, agreement, ca
 from experiments.stability.rivals import RIVALS, SHAPIQ, shapiq_map
 from experiments.stability.rivals import rise as rise_map
 from PIL import Image
+from torch import Tensor
 
 import usu
 from usu.forward.fills import FILLS
 from usu.metrics import cell_auroc
 from usu.models.pictures import seen
-from usu.segment import Felzenszwalb, Tiles, Watershed
+from usu.pipeline.halves import base_of, field_of, map_of
+from usu.pipeline.run import segment_scores
+from usu.score.posterior import fit, kernels, segment_sums
+from usu.segment import Felzenszwalb, Tiles, Watershed, split
 from usu.settings import PRESETS, Settings
 
 BUDGETS = (30, 60, 100, 150, 300, 600, 1200)
@@ -230,6 +234,40 @@ def softer(case: Case, _: Path) -> Row:
     return row
 
 
+def refined(case: Case, _: Path) -> Row:
+    """`soft` with further rounds on what is undecided, and with pieces that no group tells apart."""
+    row: Row = {}
+    for name, depth in (("plain", 0), ("one round", 1), ("two rounds", 2)):
+        settings = replace(SETTINGS["soft"], depth=depth)
+        runs = [case.made(settings, 300, seed) for seed in (0, 1)]
+        maps = [one.pixel_map for one in runs]
+        row |= {f"{name} predicted": float(runs[0].stability), f"{name} segments": len(runs[0].effects.start)}
+        row |= _twice(case, name, maps)
+        if name == "plain":
+            row |= _twice(case, "pieces", [in_pieces(case, one, settings) for one in runs])
+    return row
+
+
+def _twice(case: Case, name: str, maps: list[Any]) -> Row:
+    iou, pearson = agreement(*maps)
+    told = {f"{name} iou": iou, f"{name} pearson": pearson}
+    return told | {f"{name} {metric}": value for metric, value in case.faithful(maps[0]).items()}
+
+
+def in_pieces(case: Case, result: usu.Upsampled, settings: Settings) -> Tensor:
+    """The map of the same groups, fitted to four pieces of every segment: their prior alone tells these apart."""
+    coarse, finer = case.coarse.double(), [level[0] for level in case.source.finer]
+    labels = result.segments[-1]
+    pieces = split(labels, range(int(labels.max()) + 1), case.picture, settings.segmenter)
+    lineage, groups, values = result.effects.on(torch.from_numpy(pieces))
+    prior = kernels(torch.from_numpy(pieces), torch.from_numpy(case.picture), lineage=lineage)
+    base = base_of(coarse, torch.zeros(case.size).double(), settings, finer=finer)
+    hoped = None if base is None else segment_sums(base, torch.from_numpy(pieces))
+    scores = segment_scores(fit(groups, values, covariances=prior, evidence=hoped).mean, pieces, settings)
+    field = field_of(scores[:, torch.from_numpy(pieces)], case.picture, settings)[0]
+    return map_of(coarse, field, settings, finer=finer)
+
+
 def fast(case: Case, _: Path) -> Row:
     """What the middle block of a transformer, or a finer layer, gives without any evaluation."""
     maps = {
@@ -239,10 +277,11 @@ def fast(case: Case, _: Path) -> Row:
     return {f"{name} {metric}": value for name, one in maps.items() for metric, value in case.faithful(one).items()}
 
 
-#: Steps with pictures of their own.
-ALONE = ("outlines", "softer")
+#: Steps at even places, where things are chosen; and those with pictures of their own.
+EVEN = ("softer", "refined")
+ALONE = ("outlines", *EVEN)
 STEPS: dict[str, Callable[[Case, Path], Row]] = {
     "seeds": seeds, "repeats": repeats, "long": long, "auto": auto, "curve": curve, "few": few, "moved": moved,
     "rivals": rivals, "rise": rise, "choices": choices, "outlines": outlines, "fast": fast,
-    "softer": softer,
+    "softer": softer, "refined": refined,
 }  # fmt: skip

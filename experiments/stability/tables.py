@@ -103,10 +103,11 @@ def tables(every: Mapping[str, Rows]) -> dict[str, str]:
         "auto": _auto(every), "record auto": _auto(every, whole=True), "record curve": _curve(every),
         "few": _few(every, PAID[0], FULL.values()), "record few": _few(every, PAID[0]),
         "record few noise": _few(every, PAID[1]),
-        "moved": _moved(every), "rivals": _rivals(every, FULL.values()), "record rivals": _rivals(every),
+        "moved": _moved(every), "rivals": _rivals(every), "record rivals": _all_rivals(every),
         "choices": _choices(every, FULL.values()), "record choices": _choices(every),
         "fills": _fills(every, FULL.values()), "record fills": _fills(every), "outlines": _outlines(every),
         "fast": _fast(every), "record softer": _softer(every),
+        "record refined": _refined(every),
     }  # fmt: skip
 
 
@@ -234,11 +235,35 @@ def rivalry(every: Mapping[str, Rows]) -> dict[tuple[str, str, str], tuple[Again
     }
 
 
-def _rivals(every: Mapping[str, Rows], of: Collection[str] | None = None) -> str:
+def _rivals(every: Mapping[str, Rows]) -> str:
+    """One line a rival, all networks beside each other."""
+    tested = rivalry(every)
+    titles, others = (dict.fromkeys(key[place] for key in tested) for place in (0, 1))
+    most = {title: max(one.n for key, (one, _) in tested.items() if key[0] == title) for title in titles}
+    first, last = ["`soft`"], ["pictures"]
+    for title in titles:
+        counts = {other: found[0].n for other in others if (found := tested.get((title, other, PAID[0])))}
+        whole = next(other for other, n in counts.items() if n == most[title])
+        first += [f"{tested[title, whole, metric][0].one:.3f}" for metric in PAID[:2]]
+        fewer = [f"{other} {n}" for other, n in counts.items() if n < most[title]]
+        last += [f"{most[title]}" + f" ({', '.join(fewer)})" * bool(fewer), ""]
+    lines = []
+    for other in others:
+        cells = []
+        for title in titles:
+            for metric in PAID[:2]:
+                found, p = tested.get((title, other, metric), (None, None))
+                cells.append("-" if found is None else f"{found.other:.3f} {found.ahead(p)}".rstrip())
+        lines.append([other, *cells])
+    heads = [f"{title}: {fill}" for title in titles for fill in ("mean", "noise")]
+    return markdown(("method", *heads), (first, *lines, last))
+
+
+def _all_rivals(every: Mapping[str, Rows]) -> str:
     """One line a network and rival: both fills beside each other."""
     tested = rivalry(every)
     lines = []
-    for title, other in dict.fromkeys((title, other) for title, other, _ in tested if of is None or title in of):
+    for title, other in dict.fromkeys((title, other) for title, other, _ in tested):
         cells = []
         for metric in PAID[:2]:
             found, p = tested[title, other, metric]
@@ -324,3 +349,18 @@ def _softer(every: Mapping[str, Rows]) -> str:
                       *["-"] * len(PAID)])  # fmt: skip
     return markdown(("network", "preset", "n", "temperature", "IoU", "one pixel", "ins-del mean (p)",
                      "ins-del noise (p)", "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip
+
+
+def _refined(every: Mapping[str, Rows]) -> str:
+    """What further rounds and finer pieces gain and cost."""
+    kinds = {"plain": "`soft`", "pieces": "in pieces", "one round": "one more round", "two rounds": "two more rounds"}
+    lines = []
+    for title, rows in steps(every, "refined"):
+        for name, called in kinds.items():
+            cells = [mean(rows, f"{name} predicted")]
+            for metric in ("iou", *PAID):
+                one = against(rows, f"{name} {metric}", f"plain {metric}")
+                cells.append(f"{one.one:.3f}" + ("" if name == "plain" else f" ({told(one.p)})"))
+            lines.append([title, called, str(len(rows)), *cells])
+    return markdown(("network", "map", "n", "predicted", "IoU (p)", "ins-del mean (p)", "ins-del noise (p)",
+                     "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip

@@ -29,9 +29,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "segment": ("tests/unit/test_segment_*.py", "tests/laws/test_segment_laws.py", "src/usu/segment"),
     "score": (
         "tests/unit/test_score_*.py", "tests/unit/test_scorer.py", "tests/laws/test_score_laws.py",
-        "tests/laws/test_posterior_laws.py", "tests/unit/test_spread.py", "src/usu/score",
+        "tests/laws/test_posterior_laws.py", "tests/laws/test_round_laws.py", "tests/unit/test_spread.py",
+        "src/usu/score",
     ),
-    "refine": ("tests/unit/test_refine_*.py", "tests/laws/test_refine_laws.py", "src/usu/refine"),
+    "refine": (
+        "tests/unit/test_refine_*.py", "tests/laws/test_refine_laws.py", "tests/laws/test_round_laws.py",
+        "src/usu/refine",
+    ),
     "pipeline": (
         "tests/unit/test_pipeline*.py", "tests/unit/test_spread.py", "tests/unit/test_explain_empty.py",
         "tests/laws/test_pipeline_laws.py", "tests/laws/test_layer_laws.py", "src/usu/pipeline",
@@ -186,6 +190,18 @@ DEFECTS: tuple[Defect, ...] = (
         ("shrunk twice", "(design @ posterior.stretched.T)", "(design @ posterior.mean.T)"),
     ),
     *_in(
+        "score", "score/posterior.py",
+        ("no hierarchy", "density = (1 - part) * smooth + part * nested",
+         "density = (1 - part) * smooth + part * torch.eye(len(area), dtype=torch.float64)"),
+    ),
+    *_in(
+        "score", "score/groups.py",
+        ("a round asks what was asked", "dice)[len(shown) :]", "dice)[:evaluations]"),
+        ("the last round alone", "every, said = torch.cat([shown, groups[:end]]), torch.cat(values)",
+         "every, said = groups[:end], torch.cat(values[-1:])"),
+        ("the least undecided", "torch.minimum(part, 1 - part)", "torch.maximum(part, 1 - part)"),
+    ),
+    *_in(
         "score", "score/locality.py",
         ("one segment decides nothing", "minlength=len(mass)) > 1)", "minlength=len(mass)) > 0)"),
     ),
@@ -205,6 +221,7 @@ DEFECTS: tuple[Defect, ...] = (
     *_in(
         "refine", "refine/loop.py",
         ("children of equal weight", "mean = (children * weight).sum(-1) / weight.sum()", "mean = children.mean(-1)"),
+        ("everything is cut", "strengths(h, labels).numpy() if undecided is None", "strengths(h, labels).numpy() if True"),
         ("weakest first", "np.argsort(-strength[which]", "np.argsort(strength[which]"),
         ("ends when one target does", "(squares.sqrt() > tolerance).any()", "(squares.sqrt() > tolerance).all()"),
     ),

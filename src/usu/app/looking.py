@@ -215,10 +215,9 @@ class Glass:
 
         def shown(effects: Effects, labels: NDArray) -> bool:
             stability = stability_so_far(effects, labels, given, settings, finer)
-            if settings.depth == 0:  # a deeper level shows only where it is finer; the whole comes at the end
-                field = field_now(effects, labels, given, settings)
-                scored = Scored(field, (), (labels,), StopReason.EVALUATIONS, None, effects)
-                look(known(scored, len(effects.groups), stability))
+            field = field_now(effects, labels, given, settings)
+            scored = Scored(field, (), (labels,), StopReason.EVALUATIONS, None, effects)
+            look(known(scored, len(effects.groups), stability))
             return stability >= settings.stability
 
         soon = settings.evaluations == "auto" and settings.depth == 0

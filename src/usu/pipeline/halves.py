@@ -95,13 +95,16 @@ def scores_of(
     if not unscored:  # a segmenter may be the user's own
         cut_first = settings.segmenter(given.picture, settings.parts)
         first = check.labels("segmenter(...)", cut_first, size=given.size, every=True)
-    refined = refine(scorer, cut, first, settings, scorer.affordable, most=MOST if posterior else None)
+    refined = refine(
+        scorer, cut, first, settings, scorer.affordable, most=MOST if posterior else None,
+        undecided=scorer.undecided if posterior else None,
+    )  # fmt: skip
     reason, goal, last = refined.stop_reason, scorer.engine.target, refined.fields[-1]
     if given.empty and not everywhere:
         reason = StopReason.NOTHING_TO_MOVE
     elif scorer.effects is not None and scorer.effects.stopped:
         reason = StopReason.STOPPED
-    elif settings.evaluations == "auto" and engine.meter.left:
+    elif settings.evaluations == "auto" and engine.meter.left and reason is not StopReason.DECIDED:
         reason = StopReason.STABLE
     target = None if goal is None else getattr(goal, "__name__", type(goal).__name__)
     if isinstance(goal, tuple):
@@ -142,7 +145,9 @@ class Scorer:
         self.extra = int(shapley or (deletes and settings.mode != "delete"))
         #: Whether effects are differences from the picture as it is.
         self.compares = shapley or (deletes and settings.mode != "keep")
-        reaching = settings.trace > 0 or settings.edges == "picture" or settings.budget != "cell"
+        #: Whether all levels are fitted together, so that every segment of each has a say.
+        joint = (settings.scoring, settings.fit) == ("sampled", "posterior") and settings.depth > 0
+        reaching = joint or settings.trace > 0 or settings.edges == "picture" or settings.budget != "cell"
         #: (H, W): where nothing reaches beyond a cell, each pixel's; D4 says which segments can change the result.
         self.cells = None if reaching or self.everywhere else given.partition.labels()
         #: (T, H, W), for scores with a posterior: where effects are expected.
@@ -155,9 +160,18 @@ class Scorer:
     def affordable(self) -> int | None:
         """How many more segments can be scored in this round and those after it; None if there is no end to it."""
         left = self.engine.meter.left
+        if self.effects is not None and self.effects.stopped:
+            return 0
         if left is None or self.cost == 0:
             return None if left is None or left else 0
         return max(0, left - self.extra * self.rounds) // self.cost
+
+    def undecided(self) -> NDArray:
+        """(P,): of the segments scored last, how undecided it is whether each is among the highest."""
+        if self.effects is None or self.before is None:  # a coarse map of zeros
+            return np.zeros(1 if self.before is None else int(self.before.max()) + 1)
+        found: NDArray = self.effects.undecided().numpy()
+        return found
 
     def __call__(self, labels: NDArray, which: NDArray) -> Tensor:
         """Effects (T, len(which)) of the segments ``which``."""
@@ -212,7 +226,7 @@ class Scorer:
             self.effects = effects_of_groups(
                 engine, image, labels, self.given.picture, evaluations=groups, fill=fill, which=wanted,
                 evidence=self.evidence, enough=self.enough if settings.evaluations == "auto" else None,
-                seed=settings.seed, progress=self.progress,
+                seed=settings.seed, progress=self.progress, before=self.effects,
             )  # fmt: skip
             return Scores(self.effects.mean, None, groups)
         return sampled(

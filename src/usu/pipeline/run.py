@@ -311,7 +311,7 @@ def _maps(
 
 
 def segment_scores(effects: Tensor, labels: NDArray, settings: Settings) -> Tensor:
-    """Effects (..., P) of the first depth as scores in [0, 1]; a segment that was left out (NaN) gets the lowest."""
+    """Effects (..., P) of a level as scores in [0, 1]; a segment that was left out (NaN) gets the lowest."""
     filled = effects.where(~effects.isnan(), effects.nan_to_num(nan=torch.inf).amin(-1, keepdim=True))
     if settings.scale == "range":
         return unit_scale(filled)(filled)

@@ -33,6 +33,7 @@ class StopReason(str, Enum):
         "The coarse map is zero everywhere: there is no mass to move. Try another layer, target or source."
     )
     NOTHING_TO_REFINE = "No segment is left to split; a lower threshold or more parts would refine further."
+    DECIDED = "Which segments are the highest is decided; a lower threshold would split others of them."
 
 
 def changed(new: Tensor, old: Tensor, tolerance: float, dims: int = 2) -> bool:
@@ -143,6 +144,7 @@ def refine(
     affordable: Callable[[], int | None] = lambda: None,
     *,
     most: int | None = None,
+    undecided: Callable[[], NDArray] | None = None,
 ) -> Refined:
     """Scores for a first partition, refined where they change.
 
@@ -156,6 +158,9 @@ def refine(
         affordable: how many more segments ``score`` can be asked about; None: no end to it. When they run short the
             most heterogeneous segments come first.
         most: segments that a level may be refined to; None: no end to it. Here, too, the most heterogeneous come first.
+        undecided: how undecided it is of each segment that was scored last whether it is among the highest, where
+            ``score`` has a posterior that remembers every level. Then this takes the place of H; each level is scored
+            whole, on a scale of its own, and nothing is re-centred or mixed: parents and children were fitted together.
 
     Guarantees: scores in [0, 1]; never more segments than are affordable; label maps nest.
 
@@ -172,17 +177,18 @@ def refine(
         found = score(level, some)
         return found / torch.from_numpy(np.bincount(level.ravel())[some]) if per_pixel else found
 
+    scale = share_of_largest if per_pixel else unit_scale
     raw = effects_of(labels, np.arange(labels.max() + 1))
-    unit = (share_of_largest if per_pixel else unit_scale)(raw)
+    unit = scale(raw)
     levels, values, fields = [labels], [unit(raw)], [unit(raw)[:, torch.from_numpy(labels)]]
     reason = StopReason.EVALUATIONS if settings.depth == 0 and affordable() == 0 else StopReason.DEPTH
     while len(levels) <= settings.depth:
         h = h_map(fields[-1], settings.heterogeneity)
-        strength = strengths(h, labels).numpy()
+        strength = strengths(h, labels).numpy() if undecided is None else undecided()
         which = np.flatnonzero(strength > settings.threshold)
         left, room = affordable(), None if most is None else most - values[-1].shape[1]
         if not which.size:
-            reason = StopReason.NOTHING_TO_REFINE
+            reason = StopReason.NOTHING_TO_REFINE if undecided is None else StopReason.DECIDED
             break
         if left is not None and left < 2:  # not the two halves of one segment
             reason = StopReason.EVALUATIONS
@@ -199,11 +205,15 @@ def refine(
         if not children.size:
             reason = StopReason.NOTHING_TO_REFINE
             break
-        effects = unit.unclipped(effects_of(finer, children))
-        new = _inherit(values[-1], parent, children, effects, finer)
-        if settings.reach == "segment":  # its pixels get the segment's largest |H|, for each target apart
-            h = torch.stack([strengths(one, labels)[torch.from_numpy(labels)] for one in h])
-        field = merge(fields[-1], new[:, torch.from_numpy(finer)], mixing(h, settings.center, settings.mixing))
+        if undecided is None:
+            new = _inherit(values[-1], parent, children, unit.unclipped(effects_of(finer, children)), finer)
+            if settings.reach == "segment":  # its pixels get the segment's largest |H|, for each target apart
+                h = torch.stack([strengths(one, labels)[torch.from_numpy(labels)] for one in h])
+            field = merge(fields[-1], new[:, torch.from_numpy(finer)], mixing(h, settings.center, settings.mixing))
+        else:
+            raw = effects_of(finer, np.arange(len(parent)))
+            new = scale(raw)(raw)
+            field = new[:, torch.from_numpy(finer)]
         left = affordable()
         cut_short = left is not None and left < 2 and bool((families[which] == 1).any())
         settled = not changed(field, fields[-1], settings.tolerance, labels.ndim)

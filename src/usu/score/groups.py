@@ -24,6 +24,8 @@ from usu.types import Array, NDArray
 STEP = 60
 #: From so many segments on, several threads are worth it for what follows the passes.
 _MANY = 500
+#: Effects that are drawn to see whose place is undecided.
+_DRAWS = 100
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,18 @@ class Effects:
     """What groups of segments say of each of them: a normal distribution over effects, and how it came about."""
 
     posterior: Posterior
-    #: (n, P') booleans: which of the segments that were varied each group shows.
+    #: (n, P') booleans: which of the segments that were varied each group shows; and (n, T), what the model said.
     groups: Tensor
+    values: Tensor
     #: (k, P', P') and (T, P') or None: what was expected of the segments that were varied.
     covariances: Tensor
     evidence: Tensor | None
     #: Labels of the segments that were varied, and (P,) values of all: NaN where a segment was left out, else 0.
     varied: Tensor
     start: Tensor
+    #: (H, W) labels, and (levels, P): which segment of each partition so far every one of them lies in.
+    segments: Tensor
+    lineage: Tensor
     #: Whether somebody said that it is enough before all groups were evaluated.
     stopped: bool = False
 
@@ -141,6 +147,30 @@ class Effects:
         found = repeat(self.posterior, groups, count, dice, covariances=self.covariances, evidence=self.evidence)
         return self._of_all(found)
 
+    def undecided(self, share: float = 0.05) -> Tensor:
+        """(P,): min(q, 1 - q), q the probability that a segment is among the highest; the largest over the targets.
+
+        It is among them if less than ``share`` of all pixels lie in segments of a higher effect per pixel.
+        """
+        areas = torch.bincount(self.segments.flatten(), minlength=len(self.start)).double()
+        effects = self.draws(_DRAWS)
+        order = (effects / areas).nan_to_num(nan=-torch.inf).argsort(-1, descending=True)
+        above = areas[order].cumsum(-1) - areas[order]
+        part = torch.zeros_like(effects).scatter_(-1, order, (above < share * areas.sum()).double()).mean(0)
+        return torch.minimum(part, 1 - part).amax(0)
+
+    def on(self, segments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Lineage (levels, P'), groups (n, P') and values (n, T) on a finer partition (H, W).
+
+        All segments must have been varied: what is cut from one was shown where it was. A last group without its
+        complement is left out.
+        """
+        parent = torch.zeros(int(segments.max()) + 1, dtype=torch.long)
+        parent[segments.flatten()] = self.segments.flatten()
+        even = len(self.groups) // 2 * 2
+        lineage = torch.cat([self.lineage[:, parent], torch.arange(len(parent))[None]])
+        return lineage, self.groups[:even, parent], self.values[:even]
+
     def _of_all(self, values: Tensor) -> Tensor:
         whole = self.start.repeat(*values.shape[:-1], 1)
         whole[..., self.varied] = values
@@ -160,6 +190,7 @@ def effects_of_groups(
     enough: Callable[[Effects, NDArray], bool] | None,
     seed: int,
     progress: Progress | None,
+    before: Effects | None = None,
 ) -> Effects:
     """y(z) - y(1 - z) = Σ_p ± β_p + noise, over groups z and their complements; β has a prior (`posterior.fit`).
 
@@ -173,13 +204,20 @@ def effects_of_groups(
         enough: asked every 60 groups, with the effects so far and the segments; True twice in a row
             ends it: stopping at the first lucky answer would promise too much.
         progress: called with the number of pictures done and in all; if it returns True, what is known is the answer.
+        before: of the partition that these segments were cut from: all groups, old and new, are fitted together.
     """
     parts = segmented(engine, image, segments, fill, which)
     varied, labels = parts.asked, parts.segments.cpu()
-    groups = orthogonal_groups(evaluations, centres(labels)[varied], torch.Generator().manual_seed(seed))
-    prior = kernels(labels, torch.as_tensor(picture))[:, varied][:, :, varied]
-    hoped = None if evidence is None else segment_sums(evidence.cpu(), labels)[..., varied].reshape(-1, len(varied))
+    lineage, shown = torch.arange(parts.count)[None], torch.zeros(0, len(varied), dtype=torch.bool)
     values: list[Tensor] = []
+    if before is not None:
+        lineage, shown, known = before.on(labels)
+        values.append(known)
+    # of one long design the part that is new: no group twice
+    dice = torch.Generator().manual_seed(seed)
+    groups = orthogonal_groups(len(shown) + evaluations, centres(labels)[varied], dice)[len(shown) :]
+    prior = kernels(labels, torch.as_tensor(picture), lineage=lineage)[:, varied][:, :, varied]
+    hoped = None if evidence is None else segment_sums(evidence.cpu(), labels)[..., varied].reshape(-1, len(varied))
     begin, stopped, sure = 0, False, False
 
     def tell(done: int, _: int) -> None:
@@ -196,11 +234,12 @@ def effects_of_groups(
         if hoped is not None and len(hoped) not in (1, values[0].shape[1]):  # several maps, one target
             hoped = hoped.mean(0, keepdim=True)
         with few_threads(len(varied)):
-            posterior = fit(groups[:end], torch.cat(values), covariances=prior, evidence=hoped)
+            every, said = torch.cat([shown, groups[:end]]), torch.cat(values)
+            posterior = fit(every, said, covariances=prior, evidence=hoped)
             ended = stopped and end < evaluations
-            found = Effects(posterior, groups[:end], prior, hoped, varied, parts.start, ended)
-            before, sure = sure, last or (enough is not None and enough(found, segments))
-        if last or (before and sure):
+            found = Effects(posterior, every, said, prior, hoped, varied, parts.start, labels, lineage, ended)
+            once, sure = sure, last or (enough is not None and enough(found, segments))
+        if last or (once and sure):
             return found
 
 

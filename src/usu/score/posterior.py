@@ -103,19 +103,26 @@ def differences(groups: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def kernels(
-    segments: Tensor, picture: Tensor, *, places: Sequence[float] = PLACES, own: Sequence[float] = OWN
+    segments: Tensor,
+    picture: Tensor,
+    *,
+    lineage: Tensor | None = None,
+    places: Sequence[float] = PLACES,
+    own: Sequence[float] = OWN,
 ) -> Tensor:
     """Candidates (k, P, P) for the covariance of effects; an effect is a density times the segment's area.
 
-    K_pq = area_p area_q ((1 - o) exp(-|place_p - place_q|² / 2 l²) exp(-|colour_p - colour_q|² / 2 c²) + o [p = q])
+    K_pq = area_p area_q ((1 - o) exp(-|place_p - place_q|² / 2 l²) exp(-|colour_p - colour_q|² / 2 c²) + o N_pq)
 
-    for every l and o; each with a mean variance of 1. An empty segment has the variance of a pixel.
+    for every l and o; each with a mean variance of 1. N_pq is the part of the levels on which p and q are one segment:
+    1 for p = q, else 0 if there is but one level. An empty segment has the variance of a pixel.
 
     Args:
         segments: labels (H, W) from 0, or of a signal or a volume.
         picture: (H, W, 3) in [0, 1], or (..., channels), which count as three.
+        lineage: (levels, P), of nested partitions: which segment of each level this one was cut from, or is.
         places: l, in parts of the shorter side; `yardstick` says what that is in other dimensions.
-        own: o, the part of the variance that a segment shares with no other.
+        own: o, the part of the variance that a segment shares only with those that were cut from the same one.
 
     >>> segments, picture = torch.tensor([[0, 1]]), torch.zeros(1, 2, 3)
     >>> kernels(segments, picture, places=[1.0], own=[0.5])[0].log().round(decimals=3)  # log ½ - ½ 1²
@@ -127,11 +134,13 @@ def kernels(
     sides = torch.tensor(labels.shape, dtype=torch.float64) / yardstick(labels.shape)
     where, colour = (centres(labels) * sides).T, segment_sums(picture.movedim(-1, 0), labels) / area
     near, alike = ((points[:, :, None] - points[:, None]).square().sum(0) for points in (where, colour))
+    levels = torch.arange(len(area))[None] if lineage is None else lineage
+    nested = (levels[:, :, None] == levels[:, None]).double().mean(0)
     alike, found = alike * (3 / len(colour)), []
     for place in places:
         smooth = torch.exp(-0.5 * (near / place**2 + alike / COLOUR**2))
         for part in own:
-            density = (1 - part) * smooth + part * torch.eye(len(area), dtype=torch.float64)
+            density = (1 - part) * smooth + part * nested
             found.append(area[:, None] * density * area)
     together = torch.stack(found)
     return together / together.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
