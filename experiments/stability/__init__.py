@@ -17,6 +17,7 @@ vit_s14_cifar10. STEP is one of
 - choices: other fills and segmenters;
 - outlines: AUROC within cells that straddle an outline (pets);
 - fast: the preset that asks for no evaluations, against bilinear;
+- randomised: maps of the network with its weights shuffled, beside its own;
 - softer: `cell` at several temperatures, at even places: two seeds, the picture shifted by a pixel, faithfulness;
 - refined: `soft` with further rounds, and with pieces finer than its groups, at even places.
 

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from experiments.pages import prose
 from experiments.stability.cases import FULL, NETWORKS, column
-from experiments.stability.rivals import SHAPIQ
-from experiments.stability.steps import FEW, LONG
-from experiments.stability.tables import (
-    EARLIER,
+from experiments.stability.compared import (
     LEVEL,
     PAID,
     Against,
@@ -23,6 +20,9 @@ from experiments.stability.tables import (
     steps,
     told,
 )
+from experiments.stability.rivals import SHAPIQ
+from experiments.stability.steps import FEW, LONG
+from experiments.stability.tables import EARLIER
 
 import usu
 

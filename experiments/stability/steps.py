@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import io
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +17,8 @@ from experiments.stability.cases import SETTINGS, Case, DrawnFill, agreement, ca
 from experiments.stability.rivals import RIVALS, SHAPIQ, shapiq_map
 from experiments.stability.rivals import rise as rise_map
 from PIL import Image
-from torch import Tensor
+from scipy.stats import spearmanr
+from torch import Tensor, nn
 
 import usu
 from usu.forward.fills import FILLS
@@ -234,6 +237,37 @@ def softer(case: Case, _: Path) -> Row:
     return row
 
 
+def randomised(case: Case, path: Path) -> Row:
+    """Maps of the network, and of one in which every weight is elsewhere in its tensor: is it the model that is shown?
+
+    A map of zeros has no order, so its picture is left out.
+    """
+    row: Row = {}
+    spoiled = case_of(replace(case.loaded, model=shuffled(case.loaded.model)), pixels_of(path), case.target)
+    if spoiled is None:
+        return row
+    for name in ("bilinear", "fast", "soft", "cell"):
+        maps = [
+            usu.interpolate(one.coarse.double(), one.size, "bilinear") if name == "bilinear"
+            else one.made(PRESETS[name], None if name == "fast" else 300, 0).pixel_map
+            for one in (case, spoiled)
+        ]  # fmt: skip
+        ranks = spearmanr(*(one.numpy().ravel() for one in maps)).statistic
+        row[f"{name} rank"], row[f"{name} iou"] = float(ranks), agreement(*maps)[0]
+    return row
+
+
+@functools.cache
+def shuffled(model: nn.Module) -> nn.Module:
+    """A copy with the numbers of every weight tensor in random order."""
+    spoiled, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weights in spoiled.parameters():
+            flat = weights.flatten()
+            weights.copy_(flat[torch.randperm(len(flat), generator=generator)].reshape(weights.shape))
+    return spoiled
+
+
 def refined(case: Case, _: Path) -> Row:
     """`soft` with further rounds on what is undecided, and with pieces that no group tells apart."""
     row: Row = {}
@@ -282,6 +316,6 @@ EVEN = ("softer", "refined")
 ALONE = ("outlines", *EVEN)
 STEPS: dict[str, Callable[[Case, Path], Row]] = {
     "seeds": seeds, "repeats": repeats, "long": long, "auto": auto, "curve": curve, "few": few, "moved": moved,
-    "rivals": rivals, "rise": rise, "choices": choices, "outlines": outlines, "fast": fast,
+    "rivals": rivals, "rise": rise, "choices": choices, "outlines": outlines, "fast": fast, "randomised": randomised,
     "softer": softer, "refined": refined,
 }  # fmt: skip

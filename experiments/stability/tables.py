@@ -2,97 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from experiments.pages import markdown, once
-from experiments.stability.cases import FULL, NETWORKS, column
-from experiments.stability.rivals import SHAPIQ
-from experiments.stability.steps import BUDGETS, FEW, LONG, RUNS, TEMPERATURES
-
-import usu
-
-Rows = Sequence[dict[str, str]]
-#: Pairs below which no p can be small, so that none is told; and the p that decides.
-FEWEST, LEVEL = 6, 0.05
-PAID = ("insertion-deletion mean", "insertion-deletion noise", "half-deletion mean", "half-deletion noise")
-RIVALS = (
-    "bilinear", "guided filter", "LayerCAM", "fast", "scores alone", "kernel SHAP", "shapiq KernelSHAP",
-    "integrated gradients", "SmoothGrad", "Guided Grad-CAM", "XRAI",
+from experiments.stability.cases import FULL, column
+from experiments.stability.compared import (
+    FEWEST,
+    PAID,
+    Rows,
+    against,
+    changes,
+    correlated,
+    judged,
+    mean,
+    rivalry,
+    steps,
+    told,
 )  # fmt: skip
+from experiments.stability.rivals import SHAPIQ
+from experiments.stability.steps import BUDGETS, FEW, LONG, TEMPERATURES
+
 #: Temperatures that were tried when every empty cell still had the same trace; the first was that of `cell`.
 EARLIER = (0.3, 0.4, 0.5, 0.7)
 #: And those that were tried with a weaker coarse map when the traces were in order.
 WEAKER = (0.5, 0.7, 0.85, 1.0)
-#: Measured with few evaluations, too, and not among the rivals' own rows.
-SHAPED = tuple(f"shapiq {name}" for name in SHAPIQ[1:])
-
-
-def steps(
-    every: Mapping[str, Rows], step: str, *, whole: bool = True, of: Collection[str] | None = None
-) -> Iterator[tuple[str, Rows]]:
-    """The networks that this step was run on, as a person calls them; then runs of before segments were calm.
-
-    Not ``whole``: of these only what was not run again. ``of``: only these networks.
-    """
-    for suffix, told in (("", ""), ("_before", ", former segments")):
-        for name, (_, title) in NETWORKS.items():
-            if (suffix and not whole and every.get(f"{step}-{name}")) or (of is not None and title not in of):
-                continue
-            if rows := [row for row in every.get(f"{step}-{name}{suffix}", ()) if len(row) > 1]:
-                yield f"{title}{told}", rows
-
-
-def mean(rows: Rows, name: str, digits: int = 3) -> str:
-    found = column(rows, name)
-    return f"{found.mean():.{digits}f}" if len(found) else "-"
-
-
-class Against(NamedTuple):
-    """Pairs, their means, the Hodges-Lehmann shift, and Wilcoxon's p where pairs are enough to have one."""
-
-    n: int
-    one: float
-    other: float
-    shift: float
-    p: float | None
-
-    def ahead(self, p: float | None) -> str:
-        """+ or -, where this p decides."""
-        return "" if p is None or p >= LEVEL or self.shift == 0 else "+" if self.shift > 0 else "-"
-
-
-def against(rows: Rows, one: str, other: str) -> Against:
-    both = [row for row in rows if one in row and other in row]
-    if len(both) < 2:
-        return Against(len(both), math.nan, math.nan, math.nan, None)
-    new, old = column(both, one), column(both, other)
-    p = None
-    if len(both) >= FEWEST:
-        p = float(usu.stats.wilcoxon(new, old).p) if (new != old).any() else 1.0
-    return Against(len(both), new.mean(), old.mean(), float(usu.stats.hodges_lehmann(new, old)), p)
-
-
-def corrected(found: Sequence[Against]) -> list[float | None]:
-    """Holm's p of those that have one."""
-    tested = [one.p for one in found if one.p is not None]
-    holm = iter(usu.stats.holm(tested) if tested else ())
-    return [None if one.p is None else float(next(holm)) for one in found]
-
-
-def told(p: float | None) -> str:
-    return "too few" if p is None else f"{p:.2g}"
-
-
-def changes(every: Mapping[str, Rows]) -> dict[tuple[str, str, str], tuple[Against, float | None]]:
-    """Network, preset and metric -> today's against the former, and Holm's p over all of them."""
-    found = {
-        (title, name, metric): against(rows, f"{name} {metric}", f"former {name} {metric}")
-        for title, rows in steps(every, "seeds") for name in ("soft", "cell") for metric in ("iou", *PAID)
-    }  # fmt: skip
-    return dict(zip(found, zip(found.values(), corrected([*found.values()]), strict=True), strict=True))
 
 
 def tables(every: Mapping[str, Rows]) -> dict[str, str]:
@@ -107,7 +41,7 @@ def tables(every: Mapping[str, Rows]) -> dict[str, str]:
         "choices": _choices(every, FULL.values()), "record choices": _choices(every),
         "fills": _fills(every, FULL.values()), "record fills": _fills(every), "outlines": _outlines(every),
         "fast": _fast(every), "record softer": _softer(every),
-        "record refined": _refined(every),
+        "record refined": _refined(every), "randomised": _randomised(every),
     }  # fmt: skip
 
 
@@ -163,17 +97,6 @@ def _known(every: Mapping[str, Rows], *, whole: bool = False) -> str:
                      f"IoU with {LONG:,}", "90 % intervals hold", f"n ({LONG:,})"), once(lines))  # fmt: skip
 
 
-def judged(every: Mapping[str, Rows], *, whole: bool = False) -> dict[str, tuple[Rows, int]]:
-    """Network -> what runs predicted of themselves and what became of it, and how many other seeds showed that."""
-    several = {title: (rows, RUNS) for title, rows in steps(every, "repeats", whole=whole)}
-    return {title: (rows, 2) for title, rows in steps(every, "seeds", whole=whole)} | several
-
-
-def correlated(rows: Rows, name: str) -> float:
-    """Over pictures: what one run predicts of its stability, and what other seeds showed."""
-    return float(np.corrcoef(column(rows, f"{name} predicted"), column(rows, f"{name} iou"))[0, 1])
-
-
 def _auto(every: Mapping[str, Rows], *, whole: bool = False) -> str:
     lines = []
     for title, rows in steps(every, "long", whole=whole):
@@ -216,23 +139,6 @@ def _moved(every: Mapping[str, Rows]) -> str:
             cells = [mean(rows, f"{name} {way} {head}") for way in ("jpeg", "shift") for head in ("iou", "pearson")]
             lines.append([title, name, str(len(rows)), *cells])
     return markdown(("network", "preset", "n", "JPEG 95: IoU", "Pearson", "one pixel: IoU", "Pearson"), once(lines))
-
-
-def rivalry(every: Mapping[str, Rows]) -> dict[tuple[str, str, str], tuple[Against, float | None]]:
-    """Network, rival and metric -> `soft` against it on the same pictures, and Holm's p over those of the network."""
-    found: dict[str, dict[tuple[str, str, str], Against]] = {}
-    for step, at in (("rivals", ""), ("rise", ""), ("few", f"@{FEW[-1]}")):
-        for title, rows in steps(every, step, whole=False):
-            for other in SHAPED if at else (*RIVALS, "RISE"):
-                for metric in PAID[:2]:
-                    if len(column(rows, f"{other}{at} {metric}")):
-                        compared = against(rows, f"soft{at} {metric}", f"{other}{at} {metric}")
-                        found.setdefault(title, {})[title, other, metric] = compared
-    return {
-        key: both
-        for own in found.values()
-        for key, both in zip(own, zip(own.values(), corrected([*own.values()]), strict=True), strict=True)
-    }
 
 
 def _rivals(every: Mapping[str, Rows]) -> str:
@@ -285,9 +191,11 @@ def _choices(every: Mapping[str, Rows], of: Collection[str] | None = None) -> st
     }  # fmt: skip
     lines = []
     for title, rows in steps(every, "choices", whole=False, of=of):
-        for name, told in names.items():
+        for name, words in names.items():
             if len(found := column(rows, f"{name} iou")):
-                lines.append([title, *told, str(len(found)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")])
+                lines.append(
+                    [title, *called, str(len(found)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")]
+                )
     return markdown(("network", "this", "against", "n", "IoU", "Pearson"), once(lines))
 
 
@@ -364,3 +272,14 @@ def _refined(every: Mapping[str, Rows]) -> str:
             lines.append([title, called, str(len(rows)), *cells])
     return markdown(("network", "map", "n", "predicted", "IoU (p)", "ins-del mean (p)", "ins-del noise (p)",
                      "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip
+
+
+def _randomised(every: Mapping[str, Rows]) -> str:
+    """What is left of a map when the weights are shuffled: by rank of all pixels, and of the highest ones."""
+    lines = []
+    for title, rows in steps(every, "randomised"):
+        for name in ("bilinear", "fast", "soft", "cell"):
+            ranks = column(rows, f"{name} rank")
+            sizes = (f"{value:.2f}" for value in (ranks.mean(), np.abs(ranks).mean()))
+            lines.append([title, name, str(len(ranks)), *sizes, mean(rows, f"{name} iou", 2)])
+    return markdown(("network", "map", "n", "rank correlation", "its size", "IoU"), once(lines))

@@ -14,9 +14,9 @@ from experiments.benchmark.told import different, factor, models, verdicts
 from experiments.evidence import Evidence
 from experiments.stability.__main__ import rows_of
 from experiments.stability.cases import NETWORKS, column
+from experiments.stability.compared import LEVEL, PAID, against
 from experiments.stability.rivals import SHAPIQ
 from experiments.stability.sentences import AIMED_IOU, AIMED_KEPT, FULL
-from experiments.stability.tables import LEVEL, PAID, against
 
 from tests.contracts.source import ROOT
 from usu.bench.report import FAITHFUL, Group, grouped

@@ -7,8 +7,9 @@ import re
 import pytest
 from experiments.pages import filled
 from experiments.stability.__main__ import blocks, rows_of
+from experiments.stability.compared import against
 from experiments.stability.sentences import sentences
-from experiments.stability.tables import against, tables
+from experiments.stability.tables import tables
 
 from tests.contracts.source import ROOT
 

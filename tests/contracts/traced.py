@@ -60,7 +60,7 @@ TRACED = {
         "a level of .85": ("src/usu/settings.py", "stability: float = 0.85"),
         "at 300 evaluations against": ("experiments/stability/steps.py", "case.made(SETTINGS[name], 300, 0)"),
         "RISE with 4,000": ("experiments/stability/rivals.py", "MASKS, BATCH = 4000"),
-        "at 5 % after Holm": ("experiments/stability/tables.py", "FEWEST, LEVEL = 6, 0.05"),
+        "at 5 % after Holm": ("experiments/stability/compared.py", "FEWEST, LEVEL = 6, 0.05"),
         "JPEG of quality 95": ("experiments/stability/steps.py", "quality=95"),
         "60 instead": ("src/usu/settings.py", '"parts": 60'),
         "of 150: an": ("experiments/presets/__init__.py", "parts=150"),

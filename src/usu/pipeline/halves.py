@@ -167,11 +167,8 @@ class Scorer:
         return max(0, left - self.extra * self.rounds) // self.cost
 
     def undecided(self) -> NDArray:
-        """(P,): of the segments scored last, how undecided it is whether each is among the highest."""
-        if self.effects is None or self.before is None:  # a coarse map of zeros
-            return np.zeros(1 if self.before is None else int(self.before.max()) + 1)
-        found: NDArray = self.effects.undecided().numpy()
-        return found
+        """(P,): of the segments scored last, how undecided it is whether each is among the highest; or of none."""
+        return np.zeros(0) if self.effects is None else np.asarray(self.effects.undecided())
 
     def __call__(self, labels: NDArray, which: NDArray) -> Tensor:
         """Effects (T, len(which)) of the segments ``which``."""
