@@ -193,9 +193,7 @@ def _choices(every: Mapping[str, Rows], of: Collection[str] | None = None) -> st
     for title, rows in steps(every, "choices", whole=False, of=of):
         for name, words in names.items():
             if len(found := column(rows, f"{name} iou")):
-                lines.append(
-                    [title, *called, str(len(found)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")]
-                )
+                lines.append([title, *words, str(len(found)), mean(rows, f"{name} iou"), mean(rows, f"{name} pearson")])
     return markdown(("network", "this", "against", "n", "IoU", "Pearson"), once(lines))
 
 
