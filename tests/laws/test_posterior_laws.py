@@ -238,6 +238,21 @@ def test_repeats_scatter_as_other_runs_do():
     assert 0.6 < float((again[:20, 0] - again[20:, 0]).square().mean() / apart) < 1.6
 
 
+@pytest.mark.parametrize("few", [0, 256])
+@pytest.mark.parametrize("pairs_of", [4, 15])  # fewer than there are segments, and more
+def test_runs_three_times_as_long_are_runs_of_the_groups_three_times(few, pairs_of, monkeypatch):
+    monkeypatch.setattr(posterior, "FEW", few)
+    groups, known = pairs(pairs_of, 9), {"covariances": [covariance(9, 2), covariance(9, 3)]}
+    known["evidence"] = torch.rand(2, 9, generator=dice(4), dtype=torch.float64)
+    found = fit(groups, torch.randn(len(groups), 2, generator=dice(5), dtype=torch.float64), **known)
+    short, long = (
+        repeat(found, groups, 5, dice(6), times=3, **known),
+        repeat(found, groups.repeat(3, 1), 5, dice(6), **known),
+    )
+    assert (short - long).abs().max() < 1e-9 * long.abs().max()
+    assert not torch.allclose(short, repeat(found, groups, 5, dice(6), **known))
+
+
 def test_repeats_are_not_shrunk_twice():
     """They are as large as what is reported; taken from the mean as it is, they are a fifth smaller here."""
     parts, kernel, large, reported = 30, torch.eye(30).double(), 0.0, 0.0

@@ -188,6 +188,7 @@ DEFECTS: tuple[Defect, ...] = (
         "score", "score/posterior.py",
         ("variances where deviations belong", "values.clamp(min=0).sqrt()[:, None]", "values.clamp(min=0)[:, None]"),
         ("shrunk twice", "(design @ posterior.stretched.T)", "(design @ posterior.mean.T)"),
+        ("a longer run is as noisy", "w = times * w", "w = 1.0 * w"),
     ),
     *_in(
         "score", "score/posterior.py",

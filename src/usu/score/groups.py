@@ -143,8 +143,10 @@ class Effects:
 
     def repeats(self, count: int, seed: int = 0, *, times: int = 1) -> Tensor:
         """(count, T, P): what other runs, with ``times`` as many groups, would report, as far as these tell."""
-        dice, groups = torch.Generator().manual_seed(seed), self.groups[: len(self.groups) // 2 * 2].repeat(times, 1)
-        found = repeat(self.posterior, groups, count, dice, covariances=self.covariances, evidence=self.evidence)
+        found = repeat(
+            self.posterior, self.groups[: len(self.groups) // 2 * 2], count, torch.Generator().manual_seed(seed),
+            covariances=self.covariances, evidence=self.evidence, times=times,
+        )  # fmt: skip
         return self._of_all(found)
 
     def undecided(self, share: float = 0.05) -> Tensor:

@@ -103,13 +103,9 @@ def differences(groups: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def kernels(
-    segments: Tensor,
-    picture: Tensor,
-    *,
-    lineage: Tensor | None = None,
-    places: Sequence[float] = PLACES,
+    segments: Tensor, picture: Tensor, *, lineage: Tensor | None = None, places: Sequence[float] = PLACES,
     own: Sequence[float] = OWN,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Candidates (k, P, P) for the covariance of effects; an effect is a density times the segment's area.
 
     K_pq = area_p area_q ((1 - o) exp(-|place_p - place_q|² / 2 l²) exp(-|colour_p - colour_q|² / 2 c²) + o N_pq)
@@ -135,7 +131,7 @@ def kernels(
     where, colour = (centres(labels) * sides).T, segment_sums(picture.movedim(-1, 0), labels) / area
     near, alike = ((points[:, :, None] - points[:, None]).square().sum(0) for points in (where, colour))
     levels = torch.arange(len(area))[None] if lineage is None else lineage
-    nested = (levels[:, :, None] == levels[:, None]).double().mean(0)
+    nested = (levels[:, :, None] == levels[:, None]).sum(0).double() / len(levels)
     alike, found = alike * (3 / len(colour)), []
     for place in places:
         smooth = torch.exp(-0.5 * (near / place**2 + alike / COLOUR**2))
@@ -197,7 +193,9 @@ def fit(
     >>> found.mean.round(decimals=6).tolist(), found.noise.round(decimals=6).tolist()
     ([[3.0, 2.0]], [0.0])
     """
-    models, belief = _believed(*differences(groups, values), covariances, evidence, ratios, strengths)
+    design, seen = differences(groups, values)
+    push, power = design.T @ seen, seen.square().sum(0)
+    models, belief = _believed(design, push, power, covariances, evidence, ratios, strengths)
     mean = _mean(models, belief)
     covariance, noise = mean.new_zeros(*mean.shape, mean.shape[1]), mean.new_zeros(len(mean))
     for t in range(len(mean)):
@@ -217,39 +215,38 @@ def repeat(
     *,
     covariances: Tensor | Sequence[Tensor],
     evidence: Tensor | None = None,
+    times: int = 1,
 ) -> Tensor:
-    """(count, T, P): the means that several runs of the same size would report, as far as these data tell.
+    """(count, T, P): the means that runs of ``times`` this size would report, as far as these data tell.
 
     Differences are simulated from the same effects with the posterior's noise, and each run is fitted as the data were;
     all share the factorisation of one fit. The effects are the posterior's `stretched` mean.
     """
     design, _ = differences(groups, torch.zeros(len(groups), 1))
     targets, parts = posterior.mean.shape
-    noise = torch.randn(len(design), count, targets, generator=generator, dtype=torch.float64) * posterior.noise
-    seen = (design @ posterior.stretched.T)[:, None] + noise
+    shape = (times, len(design), count, targets)
+    noise = torch.randn(shape, generator=generator, dtype=torch.float64) * posterior.noise
+    told = (design @ posterior.stretched.T)[:, None]
+    push = design.T @ (times * told + noise.sum(0)).flatten(1)
+    power = (told + noise).square().sum((0, 1)).flatten()
     hoped = None if evidence is None else evidence.double().expand(targets, parts).repeat(count, 1)
-    found = _mean(*_believed(design, seen.flatten(1), covariances, hoped, RATIOS, STRENGTHS))
+    found = _mean(*_believed(design, push, power, covariances, hoped, RATIOS, STRENGTHS, times))
     return found.reshape(count, targets, parts)
 
 
 def _believed(
-    design: Tensor,
-    seen: Tensor,
-    covariances: Tensor | Sequence[Tensor],
-    evidence: Tensor | None,
-    ratios: Sequence[float],
-    strengths: Sequence[float],
-) -> tuple[list[Coordinates], Tensor]:
+    design: Tensor, push: Tensor, power: Tensor, covariances: Tensor | Sequence[Tensor], evidence: Tensor | None,
+    ratios: Sequence[float], strengths: Sequence[float], times: int = 1,
+) -> tuple[list[Coordinates], Tensor]:  # fmt: skip
     """A model for each covariance, and how much the data believe them: (T, covariances, ratios, strengths)."""
-    parts, targets = design.shape[1], seen.shape[1]
+    parts, targets = push.shape
     hoped = torch.zeros(targets, parts) if evidence is None else evidence.double().expand(targets, parts)
     hoped = hoped.double() / hoped.double().square().mean(1, keepdim=True).sqrt().clamp(min=TINY)
     ratio = torch.tensor(tuple(ratios), dtype=torch.float64).clamp(min=TINY)
     rho = torch.tensor(tuple(strengths) if bool(hoped.any()) else (0.0,), dtype=torch.float64)
-    push, power = design.T @ seen, seen.square().sum(0)
 
     units = [one.double() / one.diagonal().double().mean() for one in covariances]
-    models = [Coordinates.of(unit, design, push, power, hoped, ratio, rho) for unit in units]
+    models = [Coordinates.of(unit, design, push, power, hoped, ratio, rho, times) for unit in units]
     likelihood = torch.stack([one.likelihood for one in models], 1)  # (T, covariances, ratios, strengths)
     before = -0.5 * ((ratio / (_USUAL * parts)).log() / math.log(_FACTOR)).square()
     belief = (likelihood + before[:, None]).flatten(1).softmax(1)
@@ -287,11 +284,15 @@ class Coordinates:
 
     @classmethod
     def of(
-        cls, covariance: Tensor, design: Tensor, push: Tensor, power: Tensor, hoped: Tensor, ratio: Tensor, rho: Tensor
-    ) -> Coordinates:
-        """Of K, the design S (m, P), Sᵀ y, the squares of y, b, and the candidates for λ and ρ."""
-        rows, parts = design.shape
-        some = rows < parts and parts > FEW
+        cls, covariance: Tensor, design: Tensor, push: Tensor, power: Tensor, hoped: Tensor, ratio: Tensor, rho: Tensor,
+        times: int,
+    ) -> Coordinates:  # fmt: skip
+        """Of K, the design S (m, P), Sᵀ y, the squares of y, b, and the candidates for λ and ρ.
+
+        A design that was asked ``times`` over has the coordinates of one, each seen so many times.
+        """
+        rows, parts = times * len(design), design.shape[1]
+        some = len(design) < parts and parts > FEW
         if some:
             across = covariance @ design.T  # (P, m)
             w, vectors = torch.linalg.eigh(design @ across)
@@ -306,6 +307,7 @@ class Coordinates:
         else:
             basis = lower @ vectors
             b = (vectors.T @ torch.linalg.solve_triangular(lower, hoped.T, upper=False)).T
+        w = times * w
         q = (basis.T @ push).T * (w > 0)  # (T, P)
         gain = 1 / (w + ratio[:, None]) * (w > 0)  # (ratios, P)
         along = torch.einsum("tp,rp->tr", b * q, gain)[..., None]  # hᵀ Σ⁻¹ y, (T, ratios, 1); h = S b
