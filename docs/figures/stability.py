@@ -15,22 +15,25 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from experiments.stability.__main__ import rows_of  # noqa: E402
-from experiments.stability.cases import column  # noqa: E402
+from experiments.stability.cases import NETWORKS, column  # noqa: E402
 from experiments.stability.steps import BUDGETS  # noqa: E402
 
 #: Readable without colour vision, and in grey by their markers.
 LOOKS = {"soft": ("#0072B2", "o"), "cell": ("#D55E00", "s")}
-TITLES = {"embedded": "EfficientNet-Lite0", "resnet50": "ResNet-50"}
+WIDE = 2
 
 
 def main() -> None:
     """Draw it."""
     run = HERE.parent / "results" / "stability"
-    known = [name for name in TITLES if (run / f"curve-{name}.csv").is_file()]
-    figure = Figure(figsize=(4.2 * len(known), 3.2), dpi=150, layout="constrained")
+    known = [name for name in NETWORKS if (run / f"curve-{name}.csv").is_file()]
+    high = -(-len(known) // WIDE)
+    figure = Figure(figsize=(4.2 * WIDE, 3.2 * high), dpi=150, layout="constrained")
     for place, name in enumerate(known):
-        axes = figure.add_subplot(1, len(known), place + 1)
-        rows, before = rows_of(run / f"curve-{name}.csv"), rows_of(run / f"seeds-{name}.csv")
+        axes = figure.add_subplot(high, WIDE, place + 1)
+        rows = rows_of(run / f"curve-{name}.csv")
+        same = {row["picture"] for row in rows}
+        before = [row for row in rows_of(run / f"seeds-{name}.csv") if row["picture"] in same]
         for preset, (colour, marker) in LOOKS.items():
             found = [column(rows, f"{preset}@{budget} iou") for budget in BUDGETS]
             means = np.array([one.mean() for one in found])
@@ -39,13 +42,14 @@ def main() -> None:
             axes.plot(BUDGETS, means, color=colour, marker=marker, label=preset)
             axes.plot([300], [column(before, f"former {preset} iou").mean()], marker, color=colour, fillstyle="none")
         axes.annotate("before", (330, column(before, "former soft iou").mean()), fontsize=8, color="#444444")
-        axes.set(xscale="log", ylim=(0.3, 1), xlabel="model evaluations", title=TITLES[name])
+        axes.set(xscale="log", ylim=(0.3, 1), xlabel="model evaluations", title=NETWORKS[name][1])
         axes.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS], fontsize=7)
         axes.minorticks_off()
         axes.grid(color="#e6e6e6", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
+        if place % WIDE == 0:
+            axes.set_ylabel("IoU of the 5 % highest pixels, two seeds", fontsize=9)
         if place == 0:
-            axes.set_ylabel("IoU of the 5 % highest pixels, two seeds")
             axes.legend(frameon=False)
     figure.savefig(HERE / "stability.png")
 

@@ -32,6 +32,8 @@ AIMED, AIMED_KNOWN = 0.95, 0.8
 AIMED_GAP = 0.05
 #: The IoU of two seeds that was hoped for with so many evaluations.
 HOPED, HOPED_AT = 0.9, 600
+#: Evaluations that are compared with three times as many of the former presets.
+THIRD = 100
 #: On pictures of full size: two seeds, and 300 against 3,000 evaluations; `auto`; what a moved picture keeps of `fast`.
 AIMED_IOU, AIMED_AUTO, AIMED_KEPT = 0.8, 0.83, 0.9
 #: The steps that a network with pictures of full size should have.
@@ -54,6 +56,7 @@ def sentences(every: Mapping[str, Rows]) -> dict[str, str]:
         "paid": _paid(every),
         "record halves": _halves(every),
         "shapiq seeds": _shapiq(every),
+        "a third": _third(every),
         "dots": _dots(every),
         "stability not reached": _not_reached(every),
     }
@@ -281,6 +284,24 @@ def _alone(every: Mapping[str, Rows]) -> str:
         f"{second.one:.3f}) on {title}. What the coarse map buys is stability (an IoU of "
         f"{_mean(seeds, 'soft iou'):.2f} instead of {_mean(seeds, 'scores alone iou'):.2f}) and faithfulness at very "
         f"few evaluations ({few.one:.3f} instead of {few.other:.3f} at {FEW[0]} with the noise fill, p {told(few.p)})."
+    )
+
+
+def _third(every: Mapping[str, Rows]) -> str:
+    """A third of the evaluations, against the former presets with all of them."""
+    found = []
+    for title, rows in steps(every, "curve", whole=False):
+        before = {row["picture"]: row for row in dict(steps(every, "seeds", whole=False)).get(title, ())}
+        for preset in ("soft", "cell"):
+            both = [{**before.get(row["picture"], {}), **row} for row in rows]
+            one = against(both, f"{preset}@{THIRD} iou", f"former {preset} iou")
+            if one.n:
+                found.append(
+                    f"`{preset}` on {title} {one.one:.2f} against {one.other:.2f} (n {one.n}, p {told(one.p)})"
+                )
+    return prose(
+        f"**A third of the evaluations.** IoU of two seeds at {THIRD} evaluations, against the former presets at 300 "
+        f"on the same pictures: {_listed(found)}."
     )
 
 
