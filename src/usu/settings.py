@@ -52,10 +52,11 @@ class Settings:
     #: ``"log"``, the logarithm of that: it is the highest scores that differ between seeds, and now differ least.
     scale: Literal["range", "density", "log"] = "range"
     #: Refinement: the most levels after the first; into how many children a segment is split where |H| > threshold
-    #: (where scores have a posterior: where it is that undecided, from 0 to 1/2, whether it is one of the highest; they
-    #: need nothing of what follows but the tolerance); center (at least five times ``mixing``, or flat places lose their coarse value) and temperature of the mixing;
-    #: the root-mean-square change that ends it; the kind of H; and how far an edge carries the finer scores: to the
-    #: pixels where H is high, a seam along the edge (the paper), or to the whole of every segment that has one.
+    #: (with a posterior: where it is that undecided, from 0 to 1/2, whether it is one of the highest; all but the
+    #: tolerance is then needless); center (at least five times ``mixing``, or flat places lose their coarse value) and
+    #: temperature of the mixing; the root-mean-square change that ends it; the kind of H; and how far an edge carries
+    #: the finer scores: to the pixels where H is high, a seam along the edge (the paper), or to the whole of every
+    #: segment that has one.
     depth: int = 0
     children: int = 4
     threshold: float = 0.1
