@@ -42,7 +42,7 @@ def main() -> None:
             axes.plot(BUDGETS, means, color=colour, marker=marker, label=preset)
             axes.plot([300], [column(before, f"former {preset} iou").mean()], marker, color=colour, fillstyle="none")
         axes.annotate("before", (330, column(before, "former soft iou").mean()), fontsize=8, color="#444444")
-        axes.set(xscale="log", ylim=(0.3, 1), xlabel="model evaluations", title=NETWORKS[name][1])
+        axes.set(xscale="log", ylim=(0.2, 1), xlabel="model evaluations", title=NETWORKS[name][1])
         axes.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS], fontsize=7)
         axes.minorticks_off()
         axes.grid(color="#e6e6e6", linewidth=0.6)

@@ -9,6 +9,7 @@ vit_s14_cifar10. STEP is one of
 - seeds: two seeds at 300 evaluations, presets of today and before, faithfulness;
 - long: the map of 3,000 evaluations, intervals, ``evaluations="auto"``;
 - auto: of these columns the last ones, for what `experiments.renewed` puts into long;
+- default: the same with the presets' own ceiling;
 - curve: two seeds at 30 to 1,200 evaluations;
 - few: 30 to 300 evaluations, with and without the coarse map, kernel SHAP, three approximators of shapiq;
 - moved: the picture saved again and shifted by one pixel;

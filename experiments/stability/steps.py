@@ -74,11 +74,16 @@ def long(case: Case, _: Path) -> Row:
     return {**row, **auto(case, _)}
 
 
-def auto(case: Case, _: Path) -> Row:
+def default(case: Case, _: Path) -> Row:
+    """What a user gets who says nothing."""
+    return auto(case, _, ceiling=PRESETS["soft"].ceiling)
+
+
+def auto(case: Case, _: Path, ceiling: int = 1200) -> Row:
     """Two seeds that end by themselves."""
     row: Row = {}
     for name in case.asked("soft", "cell"):
-        settings = replace(SETTINGS[name], ceiling=1200)
+        settings = replace(SETTINGS[name], ceiling=ceiling)
         one, two = (case.made(settings, "auto", seed) for seed in (0, 1))
         row[f"{name} auto evaluations"] = (one.evaluations + two.evaluations) / 2
         row[f"{name} auto predicted"], row[f"{name} auto level"] = float(one.stability), settings.stability
@@ -315,7 +320,8 @@ def fast(case: Case, _: Path) -> Row:
 EVEN = ("softer", "refined")
 ALONE = ("outlines", *EVEN)
 STEPS: dict[str, Callable[[Case, Path], Row]] = {
-    "seeds": seeds, "repeats": repeats, "long": long, "auto": auto, "curve": curve, "few": few, "moved": moved,
+    "seeds": seeds, "repeats": repeats, "long": long, "auto": auto, "default": default, "curve": curve, "few": few,
+    "moved": moved,
     "rivals": rivals, "rise": rise, "choices": choices, "outlines": outlines, "fast": fast, "randomised": randomised,
     "softer": softer, "refined": refined,
 }  # fmt: skip

@@ -23,6 +23,8 @@ from experiments.stability.compared import (
 from experiments.stability.rivals import SHAPIQ
 from experiments.stability.steps import BUDGETS, FEW, LONG, TEMPERATURES
 
+import usu
+
 #: Temperatures that were tried when every empty cell still had the same trace; the first was that of `cell`.
 EARLIER = (0.3, 0.4, 0.5, 0.7)
 #: And those that were tried with a weaker coarse map when the traces were in order.
@@ -94,19 +96,21 @@ def _known(every: Mapping[str, Rows], *, whole: bool = False) -> str:
                 mean(long, f"{name} covered"), str(len(column(long, f"{name} covered")) or "not run"),
             ])  # fmt: skip
     return markdown(("network", "preset", "n", "runs", "predicted", "achieved", "correlation",
-                     f"IoU with {LONG:,}", "90 % intervals hold", f"n ({LONG:,})"), once(lines))  # fmt: skip
+                     f"IoU with {LONG:,}", "90 % intervals hold", f"pictures ({LONG:,})"), once(lines))  # fmt: skip
 
 
 def _auto(every: Mapping[str, Rows], *, whole: bool = False) -> str:
     lines = []
-    for title, rows in steps(every, "long", whole=whole):
-        for name in ("soft", "cell"):
-            short = sum(float(row[f"{name} auto predicted"]) < float(row[f"{name} auto level"]) for row in rows)
-            heads = ("auto predicted", "auto iou", "auto pearson")
-            spent = f"{column(rows, f'{name} auto evaluations').mean():.0f}"
-            lines.append([title, name, str(len(rows)), spent, *(mean(rows, f"{name} {h}") for h in heads), str(short)])
-    return markdown(("network", "preset", "n", "evaluations", "predicted", "achieved", "Pearson", "short, and say so"),
-                    once(lines))  # fmt: skip
+    for step, ceiling in (("default", usu.PRESETS["soft"].ceiling), ("long", BUDGETS[-1])):
+        for title, rows in steps(every, step, whole=whole):
+            for name in ("soft", "cell"):
+                short = sum(float(row[f"{name} auto predicted"]) < float(row[f"{name} auto level"]) for row in rows)
+                heads = ("auto predicted", "auto iou", "auto pearson")
+                spent = f"{column(rows, f'{name} auto evaluations').mean():.0f}"
+                cells = (mean(rows, f"{name} {head}") for head in heads)
+                lines.append([f"{ceiling:,}", title, name, str(len(rows)), spent, *cells, str(short)])
+    return markdown(("ceiling", "network", "preset", "n", "evaluations", "predicted", "achieved", "Pearson",
+                     "told to be below"), once(lines))  # fmt: skip
 
 
 def _curve(every: Mapping[str, Rows]) -> str:
@@ -115,8 +119,9 @@ def _curve(every: Mapping[str, Rows]) -> str:
         for name in ("soft", "cell"):
             for head in ("iou", "predicted", "pearson"):
                 cells = [mean(rows, f"{name}@{budget} {head}") for budget in BUDGETS]
-                lines.append([title, name, {"iou": "IoU", "pearson": "Pearson"}.get(head, head), *cells])
-    return markdown(("network", "preset", "", *map(str, BUDGETS)), once(lines))
+                called = {"iou": "IoU", "pearson": "Pearson"}.get(head, head)
+                lines.append([title, str(len(rows)), name, called, *cells])
+    return markdown(("network", "n", "preset", "", *map(str, BUDGETS)), once(lines))
 
 
 def _few(every: Mapping[str, Rows], metric: str, of: Collection[str] | None = None) -> str:
@@ -280,4 +285,4 @@ def _randomised(every: Mapping[str, Rows]) -> str:
             ranks = column(rows, f"{name} rank")
             sizes = (f"{value:.2f}" for value in (ranks.mean(), np.abs(ranks).mean()))
             lines.append([title, name, str(len(ranks)), *sizes, mean(rows, f"{name} iou", 2)])
-    return markdown(("network", "map", "n", "rank correlation", "its size", "IoU"), once(lines))
+    return markdown(("network", "map", "n", "mean rank correlation", "mean of its size", "IoU"), once(lines))

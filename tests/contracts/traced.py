@@ -52,6 +52,7 @@ TRACED = {
         "at most 600": COMMON["600 evaluations"],
         "100 evaluations": BUDGETS,
         "ceiling of 1,200": BUDGETS,
+        "at one of 1,200": BUDGETS,
         "exactly 300 evaluations": ("experiments/stability/steps.py", "case.made(SETTINGS[name], 300, seed)"),
         "the 5 % highest": COMMON["the hottest 5 %"],
         "of 300 with 3,000 evaluations": ("experiments/stability/steps.py", "LONG = 3000"),
@@ -123,7 +124,7 @@ TRACED = {
     },
     "docs/theory.md": {
         "the 5 % highest": COMMON["the hottest 5 %"],
-        "stability is 0.85": ("src/usu/settings.py", "stability: float = 0.85"),
+        "a stability of 0.85": ("src/usu/settings.py", "stability: float = 0.85"),
         "of 1979": COMMON["(1979)"],
     },
     "docs/notes-on-the-paper.md": {
@@ -170,7 +171,7 @@ RECORD = {
         "ceiling of 1,200": BUDGETS,
         "runs of 300 evaluations": ("experiments/stability/__init__.py", "two seeds at 300 evaluations"),
         "two seeds of 300 evaluations": ("experiments/stability/__init__.py", "two seeds at 300 evaluations"),
-        "0.8 is the lowest": SOFTER,
+        "0.8 was the lowest": SOFTER,
         "48 simulated runs": ("src/usu/pipeline", "_GLANCE, _DRAWS, _SIDES = 12, 48"),
         "instead of 12, and": ("src/usu/pipeline", "_GLANCE, _DRAWS, _SIDES = 12, 48"),
     },

@@ -1,7 +1,7 @@
-"""The loop: score, look where scores change, split there, score the parts, merge; until it settles.
+"""The loop: score, look where scores change, or where the highest are not decided, split there; until it settles.
 
-It knows neither models nor pictures: it is handed one function that scores segments and one that splits them. Raw
-effects become scores in [0, 1] on one scale for all depths, and children are measured against their siblings.
+It knows neither models nor pictures: it is handed functions that score segments, split them, and say what is affordable
+and what is undecided.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def changed(new: Tensor, old: Tensor, tolerance: float, dims: int = 2) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class UnitScale:
-    """The affine map of the first depth, kept for all that follow: s = (value - low) / span; 0.5 where span is 0."""
+    """An affine map from effects to scores: s = (value - low) / span; 0.5 where span is 0."""
 
     low: Tensor
     span: Tensor
@@ -122,7 +122,7 @@ Split: TypeAlias = Callable[[NDArray, NDArray, "int | None"], NDArray]
 class Refined:
     """The score field, and how it came about."""
 
-    #: (targets, H, W) float64 in [0, 1] after each depth; each is merged from the one before and the finer scores.
+    #: (targets, H, W) float64 in [0, 1] after each depth.
     fields: tuple[Tensor, ...]
     #: The label map of each depth.
     segments: tuple[NDArray, ...]
@@ -146,21 +146,22 @@ def refine(
     most: int | None = None,
     undecided: Callable[[], NDArray] | None = None,
 ) -> Refined:
-    """Scores for a first partition, refined where they change.
+    """Scores for a first partition, refined where they change, or where it is undecided which are the highest.
 
     At each depth: H from the field so far; segments with max |H| > threshold are split; their children are scored,
     put on the scale of the first depth and re-centred on their parent; Φ = α Φ_coarse + (1 - α) Φ_fine with α from H.
+    With ``undecided`` that takes the place of H, each level is scored whole, on a scale of its own, and nothing is
+    re-centred or mixed: parents and children were fitted together.
 
     Args:
         score: scores segments. What it needs only once (the picture as it is) belongs to its first call.
         segments: the first partition, H x W with labels 0..P-1, each of them used.
         settings: of them, those of the refinement, and the scale.
         affordable: how many more segments ``score`` can be asked about; None: no end to it. When they run short the
-            most heterogeneous segments come first.
-        most: segments that a level may be refined to; None: no end to it. Here, too, the most heterogeneous come first.
+            most heterogeneous segments, or the most undecided, come first.
+        most: segments that a level may be refined to; None: no end to it. Here, too, those come first.
         undecided: how undecided it is of each segment that was scored last whether it is among the highest, where
-            ``score`` has a posterior that remembers every level. Then this takes the place of H; each level is scored
-            whole, on a scale of its own, and nothing is re-centred or mixed: parents and children were fitted together.
+            ``score`` has a posterior that remembers every level.
 
     Guarantees: scores in [0, 1]; never more segments than are affordable; label maps nest.
 

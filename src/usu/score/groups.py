@@ -205,7 +205,8 @@ def effects_of_groups(
         evidence: (T, H, W) or (H, W): where effects are expected, up to a factor that the groups decide.
         enough: asked every 60 groups, with the effects so far and the segments; True twice in a row
             ends it: stopping at the first lucky answer would promise too much.
-        progress: called with the number of pictures done and in all; if it returns True, what is known is the answer.
+        progress: called with the number of pictures done and in all; if it returns True, what is known after the 60
+            groups under way is the answer.
         before: of the partition that these segments were cut from: all groups, old and new, are fitted together.
     """
     parts = segmented(engine, image, segments, fill, which)
@@ -259,14 +260,14 @@ def few_threads(segments: int = 0) -> ExitStack:
 
 
 def orthogonal_groups(count: int, places: Tensor, generator: torch.Generator) -> Tensor:
-    """(count, P) booleans: rows of Hadamard matrices, so that no two segments are confounded.
+    """(count, P) booleans: rows of Hadamard matrices, so that after a whole one no two segments are confounded.
 
     Each block takes P columns of a Hadamard matrix in random order, with random signs, and its rows in random order.
-    Over a block every effect is estimated with the least variance so many groups can give; any first part of it is
-    nearly as good, so a longer run begins with the groups of a shorter one.
+    Over a block every effect is estimated with the least variance so many groups can give; before its end, only a prior
+    tells all of them apart. A longer run begins with the groups of a shorter one.
 
     A segment has its column by its place (P, d) in the unit cube, not by its label: one segment that is cut otherwise
-    changes its own lots and leaves the others theirs.
+    changes its own lots and leaves most others theirs.
 
     >>> corners = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     >>> groups = orthogonal_groups(8, corners, torch.Generator().manual_seed(0))

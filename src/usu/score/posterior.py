@@ -2,9 +2,9 @@
 
     y(z) - y(1 - z) = Σ_p (2 z_p - 1) β_p + noise,     β = γ b + τ N(0, K),   γ = τ N(0, ρ),   noise = τ N(0, λ)
 
-z is the group of segments that is shown, 1 - z its complement. Every interaction of an even number of segments cancels
-in the difference; those of odd order are the noise. K says which segments behave alike (near, of one colour), b what
-the model's layers let expect. τ, λ and ρ come from the marginal likelihood.
+z is the group of segments that is shown, 1 - z its complement. Every product of an even number of signs cancels in the
+difference; those of odd order are the noise. K says which segments behave alike (near, of one colour, cut from one), b
+what the model's layers let expect. τ, λ and ρ come from the marginal likelihood, with a weak belief about λ.
 
 With K = L Lᵀ, S the signs and (S L)ᵀ S L = V w Vᵀ, β = γ b + L V c makes everything diagonal: c has the posterior mean
 (q - γ w c_b) / (w + λ) and variance τ² λ / (w + λ), where q = (S L V)ᵀ y and b = L V c_b. One eigendecomposition (P, P)
@@ -220,7 +220,7 @@ def repeat(
     """(count, T, P): the means that runs of ``times`` this size would report, as far as these data tell.
 
     Differences are simulated from the same effects with the posterior's noise, and each run is fitted as the data were;
-    all share the factorisation of one fit. The effects are the posterior's `stretched` mean.
+    all share its groups and one factorisation. The effects are the posterior's `stretched` mean.
     """
     design, _ = differences(groups, torch.zeros(len(groups), 1))
     targets, parts = posterior.mean.shape
