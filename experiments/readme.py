@@ -49,8 +49,8 @@ def _readme(found: evidence.Evidence, stability: Path) -> str:
         stable = f"{_mean(seeds, f'{name} iou'):.2f}" if name in ("soft", "cell") else "deterministic"
         table.append((evidence.CALLED[name], f"{found.mean(name, METRIC):.2f}", stable, evaluations, exact))
     return (
-        f"On EfficientNet-Lite0 with Grad-CAM, yes: {len(found.pictures)} pictures that chose nothing ({len(seeds)} for "
-        f"the stability).\n\n{markdown(HEADS, table)}"
+        f"On EfficientNet-Lite0 with Grad-CAM, yes: {len(found.pictures)} pictures that chose nothing "
+        f"({len(seeds)} for the stability).\n\n{markdown(HEADS, table)}"
     )
 
 

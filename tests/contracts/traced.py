@@ -168,7 +168,7 @@ RECORD = {
     "docs/appendix/benchmark.md": {"at 5 % after": LEVEL},
     "docs/appendix/stability.md": {
         "a level of .85": ("src/usu/settings.py", "stability: float = 0.85"),
-        "ceiling of 1,200": BUDGETS,
+        "at one of 1,200": BUDGETS,
         "runs of 300 evaluations": ("experiments/stability/__init__.py", "two seeds at 300 evaluations"),
         "two seeds of 300 evaluations": ("experiments/stability/__init__.py", "two seeds at 300 evaluations"),
         "0.8 was the lowest": SOFTER,
