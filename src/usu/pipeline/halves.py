@@ -31,7 +31,7 @@ from usu.types import Array, NDArray
 Cells: TypeAlias = Array | Labels | None
 #: A logarithmic scale begins at about one part in so many of the largest effect.
 DECADES = 100.0
-#: Segments of a level that is refined further, where scores have a posterior: no number of groups tells more apart.
+#: Segments of a level that is refined further, where a posterior knows how each of them goes with each other one.
 MOST = 500
 #: Pixels of several maps that are made together.
 AT_ONCE = 1 << 21
