@@ -20,6 +20,7 @@ vit_s14_cifar10. STEP is one of
 - fast: the preset that asks for no evaluations, against bilinear;
 - randomised: maps of the network with its weights shuffled, beside its own;
 - softer: `cell` at several temperatures, at even places: two seeds, the picture shifted by a pixel, faithfulness;
+- coarser: `cell` at several temperatures where the coarse map has larger cells, at even places;
 - refined: `soft` with further rounds, and with pieces finer than its groups, at even places.
 
 The steps few and rivals need ``pip install shapiq lightgbm saliency``, which nothing else does.

@@ -37,6 +37,8 @@ FEW = (30, 60, 100, 300)
 LONG = 3000
 #: Of `cell`: what a softer map gains in stability and costs in faithfulness.
 TEMPERATURES = (0.5, 0.7, 0.8, 1.0)
+#: Coarse maps are averaged to so many cells a side: how sharply is a cell of many segments to be shared out?
+SIDES, SHARPER = (4, 2, 1), (0.3, 0.4, 0.5, 0.8)
 #: Seeds whose agreement, pair by pair, the prediction of one run is compared with.
 RUNS = 6
 Row = dict[str, float]
@@ -234,11 +236,26 @@ def softer(case: Case, _: Path) -> Row:
     plain = case.made(PRESETS["fast"], None, 0).pixel_map
     row = after_shift("fast", plain, shifted, PRESETS["fast"], None)
     for temperature in TEMPERATURES:
-        settings, at = replace(SETTINGS["cell"], temperature=temperature), f"ordered cell@{temperature}"
+        settings = replace(SETTINGS["cell"], temperature=temperature, sharpest=None)
+        at = f"ordered cell@{temperature}"
         one, other = (case.made(settings, 300, seed).pixel_map for seed in (0, 1))
         row[f"{at} iou"], row[f"{at} pearson"] = agreement(one, other)
         row |= {f"{at} {metric}": value for metric, value in case.faithful(one).items()}
         row |= after_shift(at, one, shifted, settings, 300)
+    return row
+
+
+def coarser(case: Case, _: Path) -> Row:
+    """`cell` at several temperatures where cells are larger: the coarse map averaged, the finer layers as they are."""
+    row: Row = {}
+    for side in SIDES:
+        if side > case.coarse.shape[0]:
+            continue
+        values = nn.functional.adaptive_avg_pool2d(case.source.values[None], side)[0]
+        large = replace(case, source=replace(case.source, values=values))
+        for temperature in SHARPER:
+            settings = replace(SETTINGS["cell"], temperature=temperature, sharpest=None)
+            row |= _twice(large, f"{side}@{temperature}", [large.made(settings, 300, s).pixel_map for s in (0, 1)])
     return row
 
 
@@ -317,11 +334,11 @@ def fast(case: Case, _: Path) -> Row:
 
 
 #: Steps at even places, where things are chosen; and those with pictures of their own.
-EVEN = ("softer", "refined")
+EVEN = ("softer", "coarser", "refined")
 ALONE = ("outlines", *EVEN)
 STEPS: dict[str, Callable[[Case, Path], Row]] = {
     "seeds": seeds, "repeats": repeats, "long": long, "auto": auto, "default": default, "curve": curve, "few": few,
     "moved": moved,
     "rivals": rivals, "rise": rise, "choices": choices, "outlines": outlines, "fast": fast, "randomised": randomised,
-    "softer": softer, "refined": refined,
+    "softer": softer, "coarser": coarser, "refined": refined,
 }  # fmt: skip

@@ -21,7 +21,7 @@ from experiments.stability.compared import (
     told,
 )  # fmt: skip
 from experiments.stability.rivals import SHAPIQ
-from experiments.stability.steps import BUDGETS, FEW, LONG, TEMPERATURES
+from experiments.stability.steps import BUDGETS, FEW, LONG, SHARPER, SIDES, TEMPERATURES
 
 import usu
 
@@ -42,7 +42,7 @@ def tables(every: Mapping[str, Rows]) -> dict[str, str]:
         "moved": _moved(every), "rivals": _rivals(every), "record rivals": _all_rivals(every),
         "choices": _choices(every, FULL.values()), "record choices": _choices(every),
         "fills": _fills(every, FULL.values()), "record fills": _fills(every), "outlines": _outlines(every),
-        "fast": _fast(every), "record softer": _softer(every),
+        "fast": _fast(every), "record softer": _softer(every), "record coarser": _coarser(every),
         "record refined": _refined(every), "randomised": _randomised(every),
     }  # fmt: skip
 
@@ -260,6 +260,21 @@ def _softer(every: Mapping[str, Rows]) -> str:
                       *["-"] * len(PAID)])  # fmt: skip
     return markdown(("network", "preset", "n", "temperature", "IoU", "one pixel", "ins-del mean (p)",
                      "ins-del noise (p)", "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip
+
+
+def _coarser(every: Mapping[str, Rows]) -> str:
+    """What a sharper `cell` gains and costs where cells are large."""
+    lines = []
+    for title, rows in steps(every, "coarser"):
+        for side in SIDES:
+            for temperature in SHARPER:
+                at, usual = f"{side}@{temperature}", f"{side}@{SHARPER[-1]}"
+                found = [against(rows, f"{at} {metric}", f"{usual} {metric}") for metric in ("iou", *PAID)]
+                if found[0].n:
+                    cells = [f"{one.one:.3f}" + ("" if at == usual else f" ({told(one.p)})") for one in found]
+                    lines.append([title, f"{side} x {side}", str(found[0].n), str(temperature), *cells])
+    return markdown(("network", "cells", "n", "temperature", "IoU (p)", "ins-del mean (p)", "ins-del noise (p)",
+                     "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip
 
 
 def _refined(every: Mapping[str, Rows]) -> str:

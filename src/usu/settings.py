@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -19,6 +20,8 @@ from usu.segment.segmenter import Segmenter, Slic
 _SLIC = Slic(smoothing=1.0)
 #: Rounder segments and fewer iterations: they stay the same when the picture is saved again or shifted by a pixel.
 _CALM = Slic(compactness=20.0, smoothing=1.0, iterations=4)
+#: Segments that a cell may hold before it is shared out more sharply.
+_ROOM = 2
 #: How the map is made, as against what it is: presets that differ in these alone have one name.
 _HOW = ("evaluations", "stability", "ceiling", "seed", "engine")
 
@@ -67,8 +70,10 @@ class Settings:
     reach: Literal["pixel", "segment"] = "segment"
     #: Where the scores change: along the borders of segments, or where the picture does (a guided filter of the field).
     edges: Literal["segments", "picture"] = "segments"
-    #: Redistribution.
+    #: Redistribution. ``sharpest``: the temperature falls with the number of segments that a cell holds, to this one;
+    #: see `temperature_of`. None: it does not.
     temperature: float = 0.15
+    sharpest: float | None = None
     potential: Callable[[Any], Any] | None = None
     budget: Budget = "cell"
     #: ``"bilinear"``: the smooth coarse map. ``"layers"``: that and a finer layer of the model, from one pass with one
@@ -99,6 +104,8 @@ class Settings:
         for name in ("mixing", "temperature"):
             check.positive_number(name, getattr(self, name))
         check.generator("seed", self.seed)
+        if self.sharpest is not None:
+            check.positive_number("sharpest", self.sharpest)
         if not callable(self.segmenter):
             raise TypeError(
                 "`segmenter` must be callable as (picture, parts, region=...); got "
@@ -125,6 +132,20 @@ class Settings:
     def limit(self) -> int | None:
         """The most evaluations it may come to."""
         return self.ceiling if self.evaluations == "auto" else self.evaluations
+
+    def temperature_of(self, cells: int) -> float:
+        """Of the potential, where a map has so many cells.
+
+        A cell that holds a part of a segment, or one, has little to share out; one that holds many is a picture of its
+        own. From two segments on, the temperature is divided by the cell's side, measured in segments.
+
+        >>> [round(PRESETS["cell"].temperature_of(cells), 2) for cells in (49, 16, 9, 4, 1)]
+        [0.8, 0.58, 0.44, 0.4, 0.4]
+        """
+        if self.sharpest is None:
+            return self.temperature
+        alone = self.temperature * math.sqrt(_ROOM * cells / self.parts)
+        return min(self.temperature, max(self.sharpest, alone))
 
     @property
     def name(self) -> str:
@@ -181,7 +202,7 @@ PRESETS: Mapping[str, Settings] = MappingProxyType(
             parts=50, scoring="delete", evaluations=None, depth=2, heterogeneity="diagonal", reach="pixel",
             temperature=0.1, base=None, signed="literal", max_gain=None,
         ),
-        "cell": Settings(trace=1e-13, **_STABLE | {"temperature": 0.8}),
+        "cell": Settings(trace=1e-13, **_STABLE | {"temperature": 0.8, "sharpest": 0.4}),
         "soft": Settings(budget=SoftPrior(0.75, 0.0), max_gain=None, **_STABLE),
         "fast": Settings(scoring="none", evaluations=None, base="layers", budget=SoftPrior(1.0, 0.0), max_gain=None),
     }

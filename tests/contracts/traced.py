@@ -18,7 +18,7 @@ COMMON = {
 STEPS = ("src/usu/metrics", "STEPS = 8")
 LEVEL = ("src/usu/stats", "level: float = 0.05")
 BUDGETS = ("experiments/stability/steps.py", "BUDGETS = (30, 60, 100, 150, 300, 600, 1200)")
-SOFTER = ("src/usu/settings.py", '"cell": Settings(trace=1e-13, **_STABLE | {"temperature": 0.8})')
+SOFTER = ("src/usu/settings.py", '"cell": Settings(trace=1e-13, **_STABLE | {"temperature": 0.8, "sharpest": 0.4})')
 FORMERLY = ("experiments/stability/tables.py", "EARLIER = (0.3,")
 #: Numbers outside of generated blocks on one page.
 TRACED = {

@@ -93,7 +93,7 @@ def test_soft_and_fast_keep_the_total_of_each_sign(coarse, size, seed, preset):
     together = np.zeros(size)
     for part in (np.maximum(coarse, 0), np.minimum(coarse, 0)):
         own = usu.redistribute(
-            part, result.scores, temperature=chosen.temperature, budget=chosen.budget, base=base.numpy()
+            part, result.scores, temperature=chosen.temperature_of(coarse.size), budget=chosen.budget, base=base.numpy()
         )
         assert abs(own.sum() - (part * counts).sum()) < 1e-12 * both
         together += own

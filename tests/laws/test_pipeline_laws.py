@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -218,3 +220,20 @@ def test_the_map_scales_with_the_coarse_map(coarse, size, factor, seed):
     image, model = picture_of(size, seed), model_of(size, seed)
     run = lambda values: usu.upsample(values, image, model, 0, preset=chosen(parts=9), evaluations=20).pixel_map  # noqa: E731
     np.testing.assert_allclose(run(factor * coarse), factor * run(coarse), rtol=1e-9, atol=1e-9)
+
+
+@given(
+    st.integers(1, 400), st.integers(1, 200), st.integers(1, 5), st.floats(0.01, 3),
+    st.one_of(st.none(), st.floats(0.01, 3)),
+)  # fmt: skip
+def test_cells_of_many_segments_are_shared_out_more_sharply(cells, parts, factor, temperature, sharpest):
+    own = usu.Settings(parts=parts, temperature=temperature, sharpest=sharpest)
+    larger = replace(own, parts=parts * factor)
+    found = own.temperature_of(cells)
+    lowest = temperature if sharpest is None else min(temperature, sharpest)
+    side = (parts / cells) ** 0.5  # of a cell, in segments
+    assert found == pytest.approx(min(temperature, max(lowest, temperature * 2**0.5 / side)), rel=1e-12)
+    # what counts is how many segments a cell holds, and a smaller cell is never shared out more sharply
+    assert larger.temperature_of(cells * factor) == pytest.approx(found, rel=1e-12)
+    assert own.temperature_of(cells + 1) >= found
+    assert own.temperature_of(max(cells, -(-parts // 2))) == temperature

@@ -230,7 +230,9 @@ DEFECTS: tuple[Defect, ...] = (
         "pipeline", "pipeline/halves.py",
         ("link of the layers kept for scores", "return replace(found.engine, link=asked.link), tuple(",
          "return replace(found.engine), tuple("),
+        ("cells of all maps counted", "math.prod(coarse.shape[-inner_dims(cells) :])", "coarse.numel()"),
     ),
+    *_in("pipeline", "settings.py", ("area, not side", "math.sqrt(_ROOM * cells / self.parts)", "_ROOM * cells / self.parts")),
     *_in(
         "pipeline", "pipeline/run.py",
         ("empty cells divided by themselves", "scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)",

@@ -292,13 +292,13 @@ def test_the_map_is_the_operator_on_the_scores(preset, sign):
     coarse = sign * COARSE if sign else COARSE - COARSE.mean()
     result = upsample(coarse, IMAGE, Counting(), 0, preset=chosen(preset, parts=9))
     smooth = usu.interpolate(coarse, (16, 16), "bilinear")
-    own = usu.PRESETS[preset]
+    own = chosen(preset, parts=9)
     settings = {
         "cell": {"base": layered(smooth, [], 2, own.of_coarse).abs(), "max_gain": own.max_gain},
         "soft": {"base": layered(smooth, [], 2, own.of_coarse), "budget": own.budget},
         "paper": {"signed": "literal"},
     }[preset]
-    expected = usu.redistribute(coarse, result.scores, temperature=own.temperature, **settings)
+    expected = usu.redistribute(coarse, result.scores, temperature=own.temperature_of(16), **settings)
     assert torch.equal(result.pixel_map, expected)
     assert float(result.scores.std()) > 0.1
 
@@ -365,7 +365,7 @@ def test_deleting_leaves_out_what_cannot_matter_and_the_result_is_the_same():
     base = usu.interpolate(coarse, (16, 16), "bilinear").abs()
     for others in (unit, torch.where(torch.tensor([p in matters for p in range(36)]), unit, 0.123)):
         expected = usu.redistribute(
-            coarse, others[torch.from_numpy(labels)], temperature=settings.temperature, base=base,
+            coarse, others[torch.from_numpy(labels)], temperature=settings.temperature_of(16), base=base,
             max_gain=settings.max_gain,
         )  # fmt: skip
         assert torch.equal(result.pixel_map, expected)
@@ -627,7 +627,8 @@ def test_bad_arguments_get_one_clear_sentence_before_the_model_is_asked(change, 
     "change",
     [
         {"scoring": "magic"}, {"evaluations": 3.5}, {"evaluations": None}, {"parts": 0}, {"children": 0}, {"depth": -1},
-        {"seed": 0.5}, {"temperature": 0.0}, {"temperature": 1e-320}, {"base": "nearest"}, {"base": np.ones((2, 2))},
+        {"seed": 0.5}, {"temperature": 0.0}, {"temperature": 1e-320}, {"sharpest": 0.0}, {"base": "nearest"},
+        {"base": np.ones((2, 2))},
         {"max_gain": 0.5}, {"budget": "cel"}, {"budget": 3}, {"fill": "black"}, {"link": "odds"}, {"mode": "drop"},
         {"segmenter": "slic"}, {"fit": "lasso"}, {"signed": "odd"}, {"edges": "pixels"}, {"trace": 1e-3},
         {"trace": -1e-13}, {"of_coarse": -0.5}, {"mixing": 0.0}, {"threshold": -0.1}, {"tolerance": -1},

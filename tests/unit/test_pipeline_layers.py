@@ -134,7 +134,7 @@ def test_the_map_is_the_operator_on_filtered_scores_with_the_layers_as_base(towe
     base = layered(usu.interpolate(coarse, (32, 32), "bilinear"), maps, 2, settings.of_coarse)
     base = base if preset == "soft" else base.abs()
     expected = usu.redistribute(
-        coarse, scores, temperature=settings.temperature, base=base, budget=settings.budget,
+        coarse, scores, temperature=settings.temperature_of(16), base=base, budget=settings.budget,
         max_gain=settings.max_gain,
     )  # fmt: skip
     assert torch.allclose(result.pixel_map, expected, rtol=1e-9, atol=1e-12)

@@ -143,7 +143,7 @@ def test_pixels_of_all_empty_cells_are_ranked_as_if_there_were_no_cells(lead):
     coarse[..., 3, 0] = 0
     result = map_of(coarse, scores, replace(CELL, base=None, max_gain=None))
     empty = coarse.repeat_interleave(5, -2).repeat_interleave(7, -1) == 0
-    wanted = (scores / CELL.temperature).exp()
+    wanted = (scores / CELL.temperature_of(16)).exp()
     for one, mask, free in zip(*(field.reshape(-1, 20, 28) for field in (result, empty, wanted)), strict=True):
         found = one[mask] / free[mask]
         assert float(found.max() / found.min()) < 1 + 1e-9
@@ -206,14 +206,14 @@ def test_the_base_is_the_layers_for_maps_of_any_sign(name, sign):
     base = layered(usu.interpolate(coarse, (20, 28), "bilinear"), finer, 2, settings.of_coarse)
     found = map_of(coarse, SCORES, settings, finer=finer)
     expected = usu.redistribute(
-        coarse, SCORES, temperature=settings.temperature, budget=settings.budget, max_gain=settings.max_gain,
+        coarse, SCORES, temperature=settings.temperature_of(16), budget=settings.budget, max_gain=settings.max_gain,
         base=base.abs() if name == "cell" else base,
     )  # fmt: skip
     assert torch.allclose(found, expected, rtol=1e-12, atol=1e-15)
     plain = map_of(coarse, SCORES, settings)
     alone = layered(usu.interpolate(coarse, (20, 28), "bilinear"), [], 2, settings.of_coarse)
     expected = usu.redistribute(
-        coarse, SCORES, temperature=settings.temperature, budget=settings.budget, max_gain=settings.max_gain,
+        coarse, SCORES, temperature=settings.temperature_of(16), budget=settings.budget, max_gain=settings.max_gain,
         base=alone.abs() if name == "cell" else alone,
     )  # fmt: skip
     assert torch.allclose(plain, expected, rtol=1e-12, atol=1e-15)
@@ -230,7 +230,7 @@ def test_cells_of_any_form_have_layers_too(lead):
     found = map_of(coarse, SCORES.expand(*lead, -1, -1), CELL, cells=labels, finer=finer)
     base = layered(coarse[..., torch.from_numpy(labels)], finer)
     expected = usu.redistribute(
-        coarse, SCORES.expand(*lead, -1, -1), cells=labels, base=base, temperature=CELL.temperature,
+        coarse, SCORES.expand(*lead, -1, -1), cells=labels, base=base, temperature=CELL.temperature_of(7),
         max_gain=CELL.max_gain,
     )  # fmt: skip
     assert torch.allclose(found, expected, rtol=1e-12)

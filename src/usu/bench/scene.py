@@ -27,7 +27,17 @@ from usu.types import NDArray
 #: The segments of metrics that ask for some; no preset's, so that tables can be compared when presets change.
 _SEGMENTER, _PARTS = Slic(smoothing=1.0), 150
 #: What the scores do not depend on.
-_OF_THE_OPERATOR = ("temperature", "potential", "budget", "base", "of_coarse", "signed", "max_gain", "trace")
+_OF_THE_OPERATOR = (
+    "temperature",
+    "sharpest",
+    "potential",
+    "budget",
+    "base",
+    "of_coarse",
+    "signed",
+    "max_gain",
+    "trace",
+)
 #: (model, image (C, H, W), target or None, layer or None) -> the coarse map of this picture, a batch of one.
 Source: TypeAlias = Callable[[Any, Tensor, "int | None", "str | None"], CoarseMap]
 

@@ -283,7 +283,7 @@ def map_of(
     base = base_of(coarse, scores, settings, cells=cells, finer=finer)
     shared: dict[str, Any] = {
         "cells": cells,
-        "temperature": settings.temperature,
+        "temperature": settings.temperature_of(math.prod(coarse.shape[-inner_dims(cells) :])),
         "potential": settings.potential,
         "base": base,
     }
