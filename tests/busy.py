@@ -73,7 +73,7 @@ def paths() -> dict[str, Callable[[], object]]:
     return {
         "redistribute": lambda: usu.redistribute(coarse, scores),
         "interpolate": lambda: usu.interpolate(coarse, (224, 224), "bilinear"),
-        "soft": lambda: usu.upsample(small, image, net, 1, preset="soft", evaluations=60),
+        "soft": lambda: usu.upsample(small, image, net, 1, preset="soft", evaluations=120),
         "deletion": lambda: usu.metrics.deletion(field, image, net, 1),
     }
 

@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 from experiments.stability.__main__ import rows_of  # noqa: E402
 from experiments.stability.cases import NETWORKS, column  # noqa: E402
+from experiments.stability.compared import whole  # noqa: E402
 from experiments.stability.steps import BUDGETS  # noqa: E402
 
 #: Readable without colour vision, and in grey by their markers.
@@ -31,7 +32,7 @@ def main() -> None:
     figure = Figure(figsize=(4.2 * WIDE, 3.2 * high), dpi=150, layout="constrained")
     for place, name in enumerate(known):
         axes = figure.add_subplot(high, WIDE, place + 1)
-        rows = rows_of(run / f"curve-{name}.csv")
+        rows = whole(rows_of(run / f"curve-{name}.csv"))
         same = {row["picture"] for row in rows}
         before = [row for row in rows_of(run / f"seeds-{name}.csv") if row["picture"] in same]
         for preset, (colour, marker) in LOOKS.items():

@@ -21,6 +21,7 @@ vit_s14_cifar10. STEP is one of
 - randomised: maps of the network with its weights shuffled, beside its own;
 - softer: `cell` at several temperatures, at even places: two seeds, the picture shifted by a pixel, faithfulness;
 - coarser: `cell` at several temperatures where the coarse map has larger cells, at even places;
+- fewer: `soft` with few evaluations, with all segments and with larger ones, at even places;
 - refined: `soft` with further rounds, and with pieces finer than its groups, at even places.
 
 The steps few and rivals need ``pip install shapiq lightgbm saliency``, which nothing else does.

@@ -11,9 +11,13 @@ from pathlib import Path
 import torch
 from experiments.pages import filled
 from experiments.stability.cases import NETWORKS, case_of, files_of, network, pixels_of
+from experiments.stability.chosen import STEPS as EVEN
 from experiments.stability.sentences import sentences
-from experiments.stability.steps import ALONE, EVEN, STEPS
+from experiments.stability.steps import STEPS as ODD
 from experiments.stability.tables import tables
+
+#: All of them; and those with pictures of their own.
+STEPS, ALONE = ODD | EVEN, ("outlines", *EVEN)
 
 
 def measure(asked: argparse.Namespace) -> None:

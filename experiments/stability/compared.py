@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from experiments.stability.cases import NETWORKS, column
 from experiments.stability.rivals import SHAPIQ
-from experiments.stability.steps import FEW, RUNS
+from experiments.stability.steps import BUDGETS, FEW, RUNS
 
 import usu
 
@@ -43,6 +43,11 @@ def steps(
 def mean(rows: Rows, name: str, digits: int = 3) -> str:
     found = column(rows, name)
     return f"{found.mean():.{digits}f}" if len(found) else "-"
+
+
+def whole(rows: Rows) -> Rows:
+    """The pictures that have every number of evaluations: a curve is one of the same pictures throughout."""
+    return [row for row in rows if all(f"soft@{budget} iou" in row for budget in BUDGETS)]
 
 
 class Against(NamedTuple):

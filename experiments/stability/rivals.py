@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,8 @@ def shapiq_map(case: Case, approximator: str, evaluations: int, seed: int) -> Te
     """
     from shapiq.approximator import KernelSHAP, ProxySPEX, RegressionFBII
 
-    settings = SETTINGS["soft"]
-    labels = torch.as_tensor(np.asarray(settings.segmenter(case.picture, settings.parts)))
+    settings = replace(SETTINGS["soft"], evaluations=evaluations)
+    labels = torch.as_tensor(np.asarray(settings.segmenter(case.picture, settings.segments)))
     count = int(labels.max()) + 1
     hidden = fills.filled(case.image, settings.fill)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from experiments.pages import prose
 from experiments.stability.cases import FULL, NETWORKS, column
+from experiments.stability.chosen import MANY
 from experiments.stability.compared import (
     LEVEL,
     PAID,
@@ -57,7 +58,8 @@ def sentences(every: Mapping[str, Rows]) -> dict[str, str]:
         "record halves": _halves(every),
         "shapiq seeds": _shapiq(every),
         "a third": _third(every),
-        "too sure": _too_sure(every),
+        "how sure": _how_sure(every),
+        "blunter": _blunter(every),
         "ceiling": _ceiling(every),
         "dots": _dots(every),
         "stability not reached": _not_reached(every),
@@ -297,8 +299,8 @@ def _alone(every: Mapping[str, Rows]) -> str:
     )
 
 
-def _too_sure(every: Mapping[str, Rows]) -> str:
-    """Where the groups are few, one run promises too much."""
+def _how_sure(every: Mapping[str, Rows]) -> str:
+    """What one run promises, and what is kept of it, where groups are few."""
     found = []
     for budget in FEW:
         gaps = [
@@ -308,9 +310,19 @@ def _too_sure(every: Mapping[str, Rows]) -> str:
         ]
         found.append(f"{min(gaps):+.2f} to {max(gaps):+.2f} at {budget}")
     return prose(
-        "**With few evaluations it promises too much.** Predicted minus achieved, means of networks and presets: "
-        f"{_listed(found)}."
+        f"**With few evaluations, too.** Predicted minus achieved, means of networks and presets: {_listed(found)}."
     )
+
+
+def _blunter(every: Mapping[str, Rows]) -> str:
+    """What larger segments gain and cost, where evaluations are few."""
+    found = []
+    for title, rows in steps(every, "fewer"):
+        for head, called in (("iou", "two seeds"), ("far", f"a run of {MANY}")):
+            one = against(rows, f"fewer@{THIRD} {head}", f"all@{THIRD} {head}")
+            lead = f"on {title} (n {one.n}) " if head == "iou" else ""
+            found.append(f"{lead}{called} {one.one:.2f} instead of {one.other:.2f} (p {told(one.p)})")
+    return prose(f"IoU at {THIRD} evaluations, with these segments instead of all, at even places: {'; '.join(found)}.")
 
 
 def _ceiling(every: Mapping[str, Rows]) -> str:

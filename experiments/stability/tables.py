@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from experiments.pages import markdown, once
 from experiments.stability.cases import FULL, column
+from experiments.stability.chosen import MANY, SHARPER, SIDES, TEMPERATURES
 from experiments.stability.compared import (
     FEWEST,
     PAID,
@@ -19,9 +20,10 @@ from experiments.stability.compared import (
     rivalry,
     steps,
     told,
+    whole,
 )  # fmt: skip
 from experiments.stability.rivals import SHAPIQ
-from experiments.stability.steps import BUDGETS, FEW, LONG, SHARPER, SIDES, TEMPERATURES
+from experiments.stability.steps import BUDGETS, FEW, LONG
 
 import usu
 
@@ -43,6 +45,7 @@ def tables(every: Mapping[str, Rows]) -> dict[str, str]:
         "choices": _choices(every, FULL.values()), "record choices": _choices(every),
         "fills": _fills(every, FULL.values()), "record fills": _fills(every), "outlines": _outlines(every),
         "fast": _fast(every), "record softer": _softer(every), "record coarser": _coarser(every),
+        "record fewer": _fewer(every),
         "record refined": _refined(every), "randomised": _randomised(every),
     }  # fmt: skip
 
@@ -115,7 +118,8 @@ def _auto(every: Mapping[str, Rows], *, whole: bool = False) -> str:
 
 def _curve(every: Mapping[str, Rows]) -> str:
     lines = []
-    for title, rows in steps(every, "curve"):
+    for title, found in steps(every, "curve"):
+        rows = whole(found)
         for name in ("soft", "cell"):
             for head in ("iou", "predicted", "pearson"):
                 cells = [mean(rows, f"{name}@{budget} {head}") for budget in BUDGETS]
@@ -133,7 +137,8 @@ def _few(every: Mapping[str, Rows], metric: str, of: Collection[str] | None = No
             for other in others:
                 found = against(rows, f"soft@{budget} {metric}", f"{other}@{budget} {metric}")
                 cells.append(f"{found.other:.3f} ({told(found.p)})" if found.n >= FEWEST else "-")
-            lines.append([title, str(budget), str(len(rows)), *cells])
+            pictures = len(column(rows, f"soft@{budget} {metric}"))
+            lines.append([title, str(budget), str(pictures), *cells])
     return markdown(("network", "evaluations", "n", "`soft`", *(f"{other} (p)" for other in others)), once(lines))
 
 
@@ -275,6 +280,21 @@ def _coarser(every: Mapping[str, Rows]) -> str:
                     lines.append([title, f"{side} x {side}", str(found[0].n), str(temperature), *cells])
     return markdown(("network", "cells", "n", "temperature", "IoU (p)", "ins-del mean (p)", "ins-del noise (p)",
                      "half mean (p)", "half noise (p)"), once(lines))  # fmt: skip
+
+
+def _fewer(every: Mapping[str, Rows]) -> str:
+    """What larger segments gain and cost where evaluations are few."""
+    lines = []
+    for title, rows in steps(every, "fewer"):
+        for budget in FEW[:-1]:
+            for name, called in (("all", "all"), ("fewer", "a quarter")):
+                at, usual = f"{name}@{budget}", f"all@{budget}"
+                found = [against(rows, f"{at} {metric}", f"{usual} {metric}") for metric in ("iou", "far", *PAID)]
+                cells = [f"{one.one:.3f}" + ("" if at == usual else f" ({told(one.p)})") for one in found]
+                lines.append([title, str(budget), called, str(found[0].n), mean(rows, f"{at} pearson"), *cells])
+    return markdown(("network", "evaluations", "segments", "n", "Pearson", "IoU (p)", f"IoU with {MANY} (p)",
+                     "ins-del mean (p)", "ins-del noise (p)", "half mean (p)", "half noise (p)"),
+                    once(lines))  # fmt: skip
 
 
 def _refined(every: Mapping[str, Rows]) -> str:

@@ -35,9 +35,11 @@ class Settings:
     ValueError: `children` must be a whole number of at least 1; got 0.
     """
 
-    #: Segments.
+    #: Segments: ``parts``. A number of evaluations that has no pair of groups for each of them makes fewer and larger
+    #: ones, of which each has ``per_segment`` evaluations; 0: it does not. See `segments`.
     segmenter: Segmenter = _SLIC
     parts: int = 100
+    per_segment: int = 0
     #: Scores: ``"sampled"`` groups and a fit, ``"delete"`` one at a time, ``"gradient"`` one backward pass, ``"none"``:
     #: the base measure decides alone.
     scoring: Literal["sampled", "delete", "gradient", "none"] = "sampled"
@@ -97,7 +99,7 @@ class Settings:
                 check.choice(name, value, words)
             else:
                 _OR_VALUES[name](value)
-        for name, least in {"parts": 1, "children": 1, "depth": 0, "ceiling": 1}.items():
+        for name, least in {"parts": 1, "per_segment": 0, "children": 1, "depth": 0, "ceiling": 1}.items():
             check.whole_number(name, getattr(self, name), least=least)
         for name, (low, high) in _NUMBERS.items():
             check.real_number(name, getattr(self, name), least=low, most=high)
@@ -133,6 +135,18 @@ class Settings:
         """The most evaluations it may come to."""
         return self.ceiling if self.evaluations == "auto" else self.evaluations
 
+    @property
+    def segments(self) -> int:
+        """How many segments are asked for: with few evaluations, fewer and larger ones.
+
+        >>> [replace(PRESETS["soft"], evaluations=number).segments for number in (30, 100, 120, 300, "auto")]
+        [7, 25, 60, 60, 60]
+        """
+        if self.scoring != "sampled" or self.evaluations in ("auto", None) or not self.per_segment:
+            return self.parts
+        evaluations = int(self.evaluations)
+        return self.parts if evaluations >= 2 * self.parts else max(1, min(self.parts, evaluations // self.per_segment))
+
     def temperature_of(self, cells: int) -> float:
         """Of the potential, where a map has so many cells.
 
@@ -144,7 +158,7 @@ class Settings:
         """
         if self.sharpest is None:
             return self.temperature
-        alone = self.temperature * math.sqrt(_ROOM * cells / self.parts)
+        alone = self.temperature * math.sqrt(_ROOM * cells / self.segments)
         return min(self.temperature, max(self.sharpest, alone))
 
     @property
@@ -184,10 +198,11 @@ _NUMBERS: dict[str, tuple[float | None, float | None]] = {
 #: What may also be a value, by who checks it.
 _OR_VALUES: dict[str, Callable[[Any], object]] = {"fill": fill_named, "link": checked_link, "budget": checked_budget}
 
-#: What `cell` and `soft` share: few segments, log-odds, a posterior, logarithms, until the map is stable.
+#: What `cell` and `soft` share: few segments, log-odds, a posterior, logarithms, until the map is stable. With four
+#: evaluations, two pairs of groups, a segment always has a whole matrix of `orthogonal_groups`.
 _STABLE: dict[str, Any] = {
-    "segmenter": _CALM, "parts": 60, "link": "log_odds", "fit": "posterior", "scale": "log", "evaluations": "auto",
-    "temperature": 0.3, "base": "layers", "edges": "picture",
+    "segmenter": _CALM, "parts": 60, "per_segment": 4, "link": "log_odds", "fit": "posterior", "scale": "log",
+    "evaluations": "auto", "temperature": 0.3, "base": "layers", "edges": "picture",
 }  # fmt: skip
 
 #: - ``paper``: as printed. Segments deleted one at a time, refined where the diagonal H-map answers, cells keep

@@ -237,3 +237,24 @@ def test_cells_of_many_segments_are_shared_out_more_sharply(cells, parts, factor
     assert larger.temperature_of(cells * factor) == pytest.approx(found, rel=1e-12)
     assert own.temperature_of(cells + 1) >= found
     assert own.temperature_of(max(cells, -(-parts // 2))) == temperature
+
+
+@given(st.integers(1, 400), st.integers(1, 200), st.integers(1, 8))
+def test_few_evaluations_have_segments_that_they_can_tell_apart(evaluations, parts, each):
+    own = usu.Settings(parts=parts, per_segment=each, evaluations=evaluations)
+    enough = evaluations >= 2 * parts
+    assert own.segments == (parts if enough else min(parts, max(1, evaluations // each)))
+    assert replace(own, per_segment=0).segments == replace(own, scoring="delete").segments == parts
+
+
+def test_a_map_of_few_segments_says_so():
+    image, model = picture_of((32, 32), 0), model_of((32, 32), 0)
+    run = lambda evaluations: usu.upsample(  # noqa: E731
+        np.ones((2, 2)), image, model, 0, preset=chosen("soft", segmenter=segment.Tiles()), evaluations=evaluations
+    )
+    few, many = run(40), run(120)
+    assert [int(one.segments[0].max()) + 1 for one in (few, many)] == [9, 56]
+    told = [[note for note in one.provenance["notes"] if "segments" in note] for one in (few, many)]
+    assert told == [
+        ["40 evaluations are enough for about 10 segments; from 120 on the map is made of 60, and finer."], []
+    ]  # fmt: skip

@@ -333,13 +333,13 @@ COARSE = torch.rand(4, 4, generator=torch.Generator().manual_seed(7), dtype=torc
 @pytest.mark.parametrize("preset", ["soft", "cell"])
 def test_a_result_knows_its_stability_and_standard_errors(preset):
     net = seeded(Tower)
-    few, many = (usu.upsample(COARSE, IMAGE, net, 1, preset=preset, evaluations=n) for n in (30, 400))
+    few, many = (usu.upsample(COARSE, IMAGE, net, 1, preset=preset, evaluations=n) for n in (120, 400))
     assert few.stderr.shape == few.pixel_map.shape
     assert bool((few.stderr >= 0).all())
     assert 0 <= few.stability <= 1
     assert many.stability > few.stability
     assert float(many.stderr.mean()) < float(few.stderr.mean())
-    assert (few.evaluations, many.evaluations) == (30, 400)
+    assert (few.evaluations, many.evaluations) == (120, 400)
     assert usu.upsample(COARSE, IMAGE, net, 1, preset="fast").stability == 1.0
     assert usu.upsample(COARSE, IMAGE, net, 1, preset=chosen("soft", fit="ridge"), evaluations=30).stability is None
 

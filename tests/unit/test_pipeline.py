@@ -373,12 +373,12 @@ def test_deleting_leaves_out_what_cannot_matter_and_the_result_is_the_same():
 
 def test_sampling_spends_its_groups_on_what_matters():
     labels = GRID(np.zeros((16, 16, 3)), 36)
-    _, gone = asked_of(tiny(parts=36, evaluations=60, **LOCAL), holes(), labels)
+    _, gone = asked_of(tiny(parts=36, evaluations=72, **LOCAL), holes(), labels)
     needed = score.needed(labels, np.arange(16)[:, None] // 4 * 4 + np.arange(16) // 4, holes().flatten())
     assert gone == set(needed.nonzero().flatten().tolist())
     reaching: list[dict[str, object]] = [{"budget": "iwmr"}, {"edges": "picture"}, {"trace": 1e-13}]
     for change in reaching:
-        _, gone = asked_of(tiny(parts=36, evaluations=60, **{**LOCAL, **change}), holes(), labels)
+        _, gone = asked_of(tiny(parts=36, evaluations=72, **{**LOCAL, **change}), holes(), labels)
         assert gone == set(range(36)), change
 
 

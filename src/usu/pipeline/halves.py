@@ -93,7 +93,7 @@ def scores_of(
 
     first: Array = np.zeros(given.size, np.int64)
     if not unscored:  # a segmenter may be the user's own
-        cut_first = settings.segmenter(given.picture, settings.parts)
+        cut_first = settings.segmenter(given.picture, settings.segments)
         first = check.labels("segmenter(...)", cut_first, size=given.size, every=True)
     refined = refine(
         scorer, cut, first, settings, scorer.affordable, most=MOST if posterior else None,

@@ -150,7 +150,8 @@ def _one(
     certainty = certainty_of(scored, given, settings, levels) if scored.effects is not None else None
     pixel_map, scores = back(result), back(field)
     stderr = None if certainty is None else back(certainty.stderr)
-    notes = {note, "" if certainty is None else sentence(certainty, settings.stability)} - {""}
+    doubts = "" if certainty is None else sentence(certainty, settings.stability)
+    notes = {note, doubts, blunter(settings) if scored_by_passes else ""} - {""}
     # scores that draw no lots would be the same again; of those that do, without a posterior, nobody knows
     lots = settings.scoring == "sampled" and not given.empty
     return Upsampled(
@@ -232,6 +233,21 @@ def sentence(certainty: Certainty, wanted: float) -> str:
     return f"{now}; {evaluations} evaluations would make it about {_changing(later)}."
 
 
+def blunter(settings: Settings) -> str:
+    """What a person should know of a map that was made of few evaluations; nothing where they were enough.
+
+    >>> blunter(settings_of("soft", evaluations=100))
+    '100 evaluations are enough for about 25 segments; from 120 on the map is made of 60, and finer.'
+    """
+    if settings.segments >= settings.parts:
+        return ""
+    return (
+        f"{settings.evaluations} evaluations are enough for about {settings.segments} segment"
+        f"{'s' * (settings.segments > 1)}; "
+        f"from {2 * settings.parts} on the map is made of {settings.parts}, and finer."
+    )
+
+
 def _changing(iou: float) -> str:
     """The part of a set that is not in another of equal size, from their IoU."""
     return f"{(1 - iou) / (1 + iou):.0%}".replace("%", " %")
@@ -272,7 +288,9 @@ def certainty_of(scored: Scored, given: Input, settings: Settings, finer: Sequen
     with few_threads(len(effects.varied)):
         stability = expected_stability(effects, labels, given, settings, finer)
         spread = torch.cat([maps.std(0) for maps in _maps(effects.draws(_GLANCE), labels, given, settings, finer)])
-        for times in (2, 4, 8) if stability < settings.stability else ():
+        # of longer runs that have more segments this one knows nothing
+        same = settings.segments == settings.parts
+        for times in (2, 4, 8) if stability < settings.stability and same else ():
             more = expected_stability(effects, labels, given, settings, finer, times=times, draws=_GLANCE)
             outlook.append((times * len(effects.groups), more))
             if more >= settings.stability:
