@@ -19,9 +19,13 @@ from experiments.stability.cases import NETWORKS, column  # noqa: E402
 from experiments.stability.compared import whole  # noqa: E402
 from experiments.stability.steps import BUDGETS  # noqa: E402
 
+from usu.settings import PRESETS  # noqa: E402
+
 #: Readable without colour vision, and in grey by their markers.
 LOOKS = {"soft": ("#0072B2", "o"), "cell": ("#D55E00", "s")}
 WIDE = 2
+#: From so many evaluations on there are all segments.
+ALL = 2 * PRESETS["soft"].parts
 
 
 def main() -> None:
@@ -39,11 +43,16 @@ def main() -> None:
             found = [column(rows, f"{preset}@{budget} iou") for budget in BUDGETS]
             means = np.array([one.mean() for one in found])
             errors = np.array([one.std() / len(one) ** 0.5 for one in found])
-            axes.fill_between(BUDGETS, means - errors, means + errors, color=colour, alpha=0.18, linewidth=0)
-            axes.plot(BUDGETS, means, color=colour, marker=marker, label=preset)
+            few = [budget < ALL for budget in BUDGETS].count(True)
+            for part, dashes in ((slice(None, few), "--"), (slice(few, None), "-")):
+                x, y, e = BUDGETS[part], means[part], errors[part]
+                axes.fill_between(x, y - e, y + e, color=colour, alpha=0.18, linewidth=0)
+                axes.plot(x, y, dashes, color=colour, marker=marker, label=preset if dashes == "-" else None)
             axes.plot([300], [column(before, f"former {preset} iou").mean()], marker, color=colour, fillstyle="none")
+        axes.axvspan(25, ALL, color="#f0f0f0", zorder=0)
+        axes.text(27, 0.22, "larger segments", fontsize=8, color="#444444")
         axes.annotate("before", (330, column(before, "former soft iou").mean()), fontsize=8, color="#444444")
-        axes.set(xscale="log", ylim=(0.2, 1), xlabel="model evaluations", title=NETWORKS[name][1])
+        axes.set(xscale="log", xlim=(25, 1400), ylim=(0.2, 1), xlabel="model evaluations", title=NETWORKS[name][1])
         axes.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS], fontsize=7)
         axes.minorticks_off()
         axes.grid(color="#e6e6e6", linewidth=0.6)

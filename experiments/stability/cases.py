@@ -22,7 +22,7 @@ from usu.metrics import deletion, half_deletion, insertion
 from usu.models import Loaded, load
 from usu.models.pictures import seen
 from usu.operator.redistribute import SoftPrior
-from usu.pipeline.run import tops
+from usu.pipeline.certainty import tops
 from usu.settings import PRESETS, Settings
 
 _ALONE: dict[str, Any] = {"budget": SoftPrior(0.0, 0.0), "base": None}

@@ -13,8 +13,8 @@ from experiments.stability.steps import FEW, Row, after_shift, shifted_by_one
 from torch import Tensor, nn
 
 import usu
+from usu.pipeline.certainty import segment_scores
 from usu.pipeline.halves import base_of, field_of, map_of
-from usu.pipeline.run import segment_scores
 from usu.score.posterior import fit, kernels, segment_sums
 from usu.segment import split
 from usu.settings import PRESETS, Settings

@@ -19,6 +19,7 @@ STEPS = ("src/usu/metrics", "STEPS = 8")
 LEVEL = ("src/usu/stats", "level: float = 0.05")
 BUDGETS = ("experiments/stability/steps.py", "BUDGETS = (30, 60, 100, 150, 300, 600, 1200)")
 SOFTER = ("src/usu/settings.py", '"cell": Settings(trace=1e-13, **_STABLE | {"temperature": 0.8, "sharpest": 0.4})')
+LARGER = ("src/usu/settings.py", '"parts": 60, "per_segment": 4')
 FORMERLY = ("experiments/stability/tables.py", "EARLIER = (0.3,")
 #: Numbers outside of generated blocks on one page.
 TRACED = {
@@ -28,6 +29,7 @@ TRACED = {
         "from the 98 % quantile": ("src/usu/integrations", "SHOWN = 0.98"),
         "have 8 steps": STEPS,
         "temperature 0.8": SOFTER,
+        "100 evaluations cannot tell 60": LARGER,
     },
     "docs/benchmark.md": {
         "temperature 0.3, empty": FORMERLY,
@@ -51,6 +53,7 @@ TRACED = {
     "docs/stability.md": {
         "at most 600": COMMON["600 evaluations"],
         "100 evaluations": BUDGETS,
+        "50 pairs of groups and cannot tell 60": LARGER,
         "ceiling of 1,200": BUDGETS,
         "at one of 1,200": BUDGETS,
         "exactly 300 evaluations": ("experiments/stability/steps.py", "case.made(SETTINGS[name], 300, seed)"),
@@ -68,7 +71,11 @@ TRACED = {
         "by 300 groups": ("experiments/stability/steps.py", "case.made(SETTINGS[name], 300, seed)"),
     },
     "docs/command-line.md": {"130 interrupted": ("src/usu/cli", "130 interrupted")},
-    "docs/cost.md": {"at 600 at the latest": COMMON["600 evaluations"]},
+    "docs/cost.md": {
+        "at 600 at the latest": COMMON["600 evaluations"],
+        "of 15 large segments": LARGER,
+        "Up to 120": LARGER,
+    },
     "docs/evidence.md": {
         "53 of ImageNet, 47 of": ("docs/appendix/presets-search.md", "100 pictures (53 ImageNet, 47 Oxford-IIIT Pet"),
         "392 pictures": ("docs/appendix/first-table.md", "392 pictures, 432 tests."),
@@ -120,6 +127,7 @@ TRACED = {
     "docs/presets.md": {
         "60 segments": ("src/usu/settings.py", '"parts": 60'),
         "120 to": ("src/usu/score", "STEP = 60"),
+        "25 for 100 evaluations, 60 from 120": LARGER,
         "1e-13": ("src/usu/settings.py", "trace=1e-13"),
     },
     "docs/theory.md": {

@@ -13,7 +13,7 @@ import torch
 import usu
 from tests.chosen import chosen
 from tests.small_nets import Tower, seeded
-from usu.pipeline.run import mean_iou, tops
+from usu.pipeline.certainty import mean_iou, tops
 from usu.score import posterior
 from usu.score.groups import orthogonal_groups
 from usu.score.posterior import differences, fit, kernels, repeat, segment_sums

@@ -238,6 +238,9 @@ DEFECTS: tuple[Defect, ...] = (
         ("empty cells divided by themselves", "scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)",
          "scale = wanted.abs()"),
         ("signs cancel in the scale", "scale = flat.abs().sum(1", "scale = flat.sum(1"),
+    ),
+    *_in(
+        "pipeline", "pipeline/certainty.py",
         ("recall, not IoU", "both / (2 * chosen[0].sum() - both)", "both / chosen[0].sum()"),
         ("compared with itself", "dtype=torch.bool), 1)]", "dtype=torch.bool))]"),
     ),

@@ -490,7 +490,7 @@ def test_several_targets_are_the_same_made_a_few_at_a_time(net, coarse, monkeypa
 
     whole = made()
     monkeypatch.setattr("usu.pipeline.halves.AT_ONCE", 1)
-    monkeypatch.setattr("usu.pipeline.run.AT_ONCE", 1)
+    monkeypatch.setattr("usu.pipeline.certainty.AT_ONCE", 1)
     monkeypatch.setattr(sys.modules["usu.operator.interpolate"], "_AT_ONCE", 1)
     parts = made()
     for name in ("pixel_map", "scores", "stderr"):

@@ -12,8 +12,8 @@ import usu
 from usu.inputs import Input
 from usu.operator.interpolate import FLOOR, OF_COARSE, OF_FINER, RADII_PER_SIDE, follow_picture, guided_filter, layered
 from usu.pipeline import map_of
+from usu.pipeline.certainty import expected_stability, stability_so_far
 from usu.pipeline.halves import base_of
-from usu.pipeline.run import expected_stability, stability_so_far
 
 DRAW = torch.Generator().manual_seed(4)
 PICTURE = torch.rand(20, 28, 3, generator=DRAW, dtype=torch.float64).numpy()

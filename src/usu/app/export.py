@@ -18,7 +18,8 @@ from usu.app.turns import RefusedError
 from usu.app.views import FAST, OWN, Look
 from usu.forward.digest import versions
 from usu.models.pictures import place
-from usu.pipeline.run import certainty_of, mass_error_of
+from usu.pipeline.certainty import certainty_of
+from usu.pipeline.run import mass_error_of
 from usu.results import Explanation, Upsampled
 from usu.types import NDArray
 

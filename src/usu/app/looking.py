@@ -25,9 +25,9 @@ from usu.inputs import Input
 from usu.models import Geometry, Loaded
 from usu.models.pictures import Picture, prepared
 from usu.operator.redistribute import Hybrid
+from usu.pipeline.certainty import certainty_of, segment_scores, sentence, stability_so_far
 from usu.pipeline.explain import coarse_of, remarks_on, shown_of
 from usu.pipeline.halves import Scored, field_of, scores_of
-from usu.pipeline.run import certainty_of, segment_scores, sentence, stability_so_far
 from usu.refine import StopReason
 from usu.score.groups import Effects
 from usu.settings import PRESETS, Settings
@@ -222,7 +222,8 @@ class Glass:
 
         soon = settings.evaluations == "auto" and settings.depth == 0
         for groups in [n for n in EARLY if soon and n < settings.ceiling]:
-            early, _ = asked(replace(settings, evaluations=groups), None)
+            # the segments of the whole run, so that it begins with these groups
+            early, _ = asked(replace(settings, evaluations=groups, per_segment=0), None)
             if early.effects is not None:
                 shown(early.effects, early.segments[-1])
         scored, spent = asked(settings, shown)

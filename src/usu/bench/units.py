@@ -34,7 +34,7 @@ from usu.metrics.catalogue import Case, Metric, by_name
 from usu.metrics.curves import irof, monotonicity_correlation, pixel_flipping
 from usu.metrics.maps import Measured
 from usu.models import Loaded
-from usu.pipeline.run import mean_iou
+from usu.pipeline.certainty import mean_iou
 from usu.score.groups import few_threads
 from usu.types import NDArray
 

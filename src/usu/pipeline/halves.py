@@ -53,18 +53,6 @@ class Scored:
     effects: Effects | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Certainty:
-    """What the posterior of one run says of its map."""
-
-    #: The expected IoU of the 5 % highest pixels between this run and another, over the targets.
-    stability: float
-    #: (T, H, W) or (H, W): the standard deviation of each pixel's value.
-    stderr: Tensor
-    #: More evaluations, and the stability they let expect; empty where it is high already.
-    outlook: tuple[tuple[int, float], ...] = ()
-
-
 def scores_of(
     given: Input,
     engine: Engine,

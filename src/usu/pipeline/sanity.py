@@ -18,8 +18,8 @@ from usu.forward import Progress
 from usu.inputs import pictured
 from usu.metrics.curves import spearman
 from usu.models.libraries import known
+from usu.pipeline.certainty import mean_iou
 from usu.pipeline.explain import explain, line_of
-from usu.pipeline.run import mean_iou
 from usu.results import Explanation
 from usu.segment.felzenszwalb import Felzenszwalb
 from usu.segment.segmenter import Segmenter
