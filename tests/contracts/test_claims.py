@@ -137,9 +137,18 @@ def sharper_helps() -> bool:
 
 
 def larger_agree_more() -> bool:
+    """On every network they were tried on; in faithfulness behind on none."""
     known = [rows for name in NETWORKS if (rows := step(f"fewer-{name}"))]
-    found = [against(rows, f"fewer@{n} iou", f"all@{n} iou") for rows in known for n in FEW[:-1]]
-    return len(known) > 2 and all(one.ahead(one.p) == "+" for one in found)
+    signs = {
+        metric: {
+            one.ahead(one.p)
+            for rows in known
+            for n in FEW[:-1]
+            if (one := against(rows, f"fewer@{n} {metric}", f"all@{n} {metric}"))
+        }
+        for metric in ("iou", *PAID)
+    }
+    return len(known) > 2 and signs.pop("iou") == {"+"} and not any("-" in found for found in signs.values())
 
 
 def order_helps() -> bool:
