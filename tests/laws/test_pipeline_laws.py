@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
@@ -226,6 +226,8 @@ def test_the_map_scales_with_the_coarse_map(coarse, size, factor, seed):
     st.integers(1, 400), st.integers(1, 200), st.integers(1, 5), st.floats(0.01, 3),
     st.one_of(st.none(), st.floats(0.01, 3)),
 )  # fmt: skip
+@example(cells=4, parts=60, factor=3, temperature=0.8, sharpest=0.1)
+@example(cells=4, parts=60, factor=3, temperature=0.8, sharpest=0.4)
 def test_cells_of_many_segments_are_shared_out_more_sharply(cells, parts, factor, temperature, sharpest):
     own = usu.Settings(parts=parts, temperature=temperature, sharpest=sharpest)
     larger = replace(own, parts=parts * factor)
@@ -240,6 +242,7 @@ def test_cells_of_many_segments_are_shared_out_more_sharply(cells, parts, factor
 
 
 @given(st.integers(1, 400), st.integers(1, 200), st.integers(1, 8))
+@example(evaluations=100, parts=60, each=4)
 def test_few_evaluations_have_segments_that_they_can_tell_apart(evaluations, parts, each):
     own = usu.Settings(parts=parts, per_segment=each, evaluations=evaluations)
     enough = evaluations >= 2 * parts

@@ -232,7 +232,11 @@ DEFECTS: tuple[Defect, ...] = (
          "return replace(found.engine), tuple("),
         ("cells of all maps counted", "math.prod(coarse.shape[-inner_dims(cells) :])", "coarse.numel()"),
     ),
-    *_in("pipeline", "settings.py", ("area, not side", "math.sqrt(_ROOM * cells / self.segments)", "_ROOM * cells / self.segments")),
+    *_in(
+        "pipeline", "settings.py",
+        ("area, not side", "math.sqrt(_ROOM * cells / self.segments)", "_ROOM * cells / self.segments"),
+        ("groups, not pairs", "evaluations >= 2 * self.parts", "evaluations >= self.parts"),
+    ),
     *_in(
         "pipeline", "pipeline/run.py",
         ("empty cells divided by themselves", "scale = wanted.abs().where(wanted.abs() > 1e-9 * mean, mean)",

@@ -55,7 +55,7 @@ def sentence(certainty: Certainty, wanted: float) -> str:
 def blunter(settings: Settings) -> str:
     """What a person should know of a map that was made of few evaluations; nothing where they were enough.
 
-    >>> blunter(settings_of("soft", evaluations=100))
+    >>> blunter(Settings(parts=60, per_segment=4, evaluations=100))
     '100 evaluations are enough for about 25 segments; from 120 on the map is made of 60, and finer.'
     """
     if settings.segments >= settings.parts:
