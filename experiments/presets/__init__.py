@@ -11,7 +11,7 @@ from usu.segment import Slic
 FORMER = {
     name: replace(
         PRESETS[name], segmenter=Slic(smoothing=1.0), parts=150, temperature=0.2, link="logit", fit="ridge",
-        scale="range", evaluations=300,
+        scale="range", evaluations=300, per_segment=0, sharpest=None,
     )
     for name in ("cell", "soft")
 }  # fmt: skip

@@ -99,8 +99,8 @@ class Memory:
             self._picture, self._known = name, {}
         # what the operator does with scores is left out, so that budgets share them, too
         scoring = replace(
-            settings, budget="iwmr", temperature=1.0, potential=None, base=None, of_coarse=0.5, max_gain=None,
-            signed="flip", trace=0.0,
+            settings, budget="iwmr", temperature=1.0, sharpest=None, potential=None, base=None,
+            of_coarse=0.5, max_gain=None, signed="flip", trace=0.0,
         )  # fmt: skip
         if scoring not in self._known:
             model = scene.model if scoring.scoring == "gradient" else scene.forward

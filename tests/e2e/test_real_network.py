@@ -60,7 +60,7 @@ def test_what_was_promised_holds(name, request):
     assert explanation.pixel_map.sum() == pytest.approx(32 * 32 * explanation.coarse.sum(), rel=1e-12)
     assert explanation.upsampled.mass_error < 1e-12
     assert explanation.upsampled.evaluations == 60
-    assert explanation.upsampled.segments[0].max() > 50
+    assert explanation.upsampled.segments[0].max() in range(10, 20)  # as many as 60 evaluations can tell apart
 
 
 @pytest.mark.parametrize(("name", "box"), [("cat", FACE), ("coffee", CUP)])

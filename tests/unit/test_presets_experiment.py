@@ -107,7 +107,7 @@ def test_a_control_variate_leaves_a_noisy_fit_little_to_do(scene):
 
     scene = replace(scene, model=line, forward=line)
     # fewer groups than segments: no fit can know, but the gradient does
-    few = replace(usu.PRESETS["cell"], parts=60, evaluations=20)
+    few = replace(usu.PRESETS["cell"], parts=60, per_segment=0, evaluations=20)
     exact = replace(few, evaluations=600)
     wanted = Fitted("a", exact, strength=0.0)(scene).pixel_map
     spent = sum(asked)

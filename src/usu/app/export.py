@@ -104,7 +104,7 @@ def folder(glass: Glass, opened: Opened, known: Explained, view: Look) -> bytes:
 
 def lines(glass: Glass, known: Explained, view: Look, longest: int, name: object) -> str:
     """Python that makes the same numbers again, given the model and the picture's file."""
-    changes = [f"evaluations={max(known.evaluations, 2)}", 'engine="auto"']
+    changes = [f"evaluations={max(known.evaluations, 2)}", "per_segment=0", 'engine="auto"']
     if view.way == OWN:
         depth = len(known.scored.segments) - 1 if known.scored is not None else 0
         changes += [f"temperature={view.temperature!r}"] + ([f"depth={depth}"] if depth else [])

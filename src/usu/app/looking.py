@@ -202,7 +202,8 @@ class Glass:
         Ends where it is stable, at the settings' evaluations, or where ``between`` says that what there is will do.
         """
         start, given, finer = time.perf_counter(), begun.given, begun.finer
-        settings = replace(settings, segmenter=opened.cut)
+        # all segments, however early it ends: a longer run begins with the groups of a shorter one
+        settings = replace(settings, segmenter=opened.cut, per_segment=0)
 
         def known(scored: Scored, spent: int, stability: float | None) -> Explained:
             now = replace(begun, scored=scored, evaluations=spent, stability=stability, stderr=None, remark="")
@@ -222,8 +223,7 @@ class Glass:
 
         soon = settings.evaluations == "auto" and settings.depth == 0
         for groups in [n for n in EARLY if soon and n < settings.ceiling]:
-            # the segments of the whole run, so that it begins with these groups
-            early, _ = asked(replace(settings, evaluations=groups, per_segment=0), None)
+            early, _ = asked(replace(settings, evaluations=groups), None)
             if early.effects is not None:
                 shown(early.effects, early.segments[-1])
         scored, spent = asked(settings, shown)

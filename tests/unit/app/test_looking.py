@@ -24,7 +24,7 @@ from usu.auditor import TOLERANCE
 from usu.models.pictures import decode
 from usu.pipeline import scores_of
 
-SETTINGS = replace(usu.PRESETS["soft"], ceiling=160)
+SETTINGS = replace(usu.PRESETS["soft"], ceiling=160, per_segment=0)
 
 
 def further() -> bool:
