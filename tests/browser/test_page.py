@@ -225,7 +225,8 @@ def test_taken_away_and_made_again(cat: Browser, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     again = runpy.run_path(str(program))
     scale = np.abs(taken["pixel_map"]).max()
-    assert np.abs(again["pixel_map"] - taken["pixel_map"]).max() < 1e-9 * scale
+    # single precision: what a picture gives depends in the last digit on what it is passed together with
+    assert np.abs(again["pixel_map"] - taken["pixel_map"]).max() < 1e-5 * scale
     assert (tmp_path / "result" / "maps.npz").is_file()
 
 
